@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# make                build/: arfuse-tune, arfuse-profile, libarfuse.so, libarfuse.a, examples
+# make check          every test that a machine without a GPU can run
+# make check-long     the same with more seeds, more kills, longer runs
+# make bench          host benchmarks: two things in one run, and their ratio
+# make install        to PREFIX (/usr/local), under DESTDIR if given; make uninstall
+#
+# CUDA=auto|0|1       with the CUDA device: when cuda.h is found (default), never, or an error
+# CUDA_HOME=DIR       where the toolkit is (default /usr/local/cuda)
+# DEBUG=1 ASAN=1 TSAN=1 UBSAN is part of ASAN; COVERAGE=1; WERROR=1; V=1 shows commands
+#
+# Default flags build into build/, every other set into build/<flags>/, so that nothing stale mixes.
+
+VERSION := 0.1.0
+SOVERSION := 0
+
+CC ?= gcc
+MPICC ?= mpicc
+PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
+BINDIR ?= $(PREFIX)/bin
+DATADIR ?= $(PREFIX)/share
+MANDIR ?= $(DATADIR)/man
+CUDA ?= auto
+CUDA_HOME ?= /usr/local/cuda
+
+# ---- what the flags mean ----------------------------------------------------------------------
+
+CUDA_HEADER := $(firstword $(wildcard $(CUDA_HOME)/include/cuda.h))
+ifeq ($(CUDA),auto)
+  with_cuda := $(if $(CUDA_HEADER),1,)
+else ifeq ($(CUDA),1)
+  $(if $(CUDA_HEADER),,$(error CUDA=1: no cuda.h under CUDA_HOME=$(CUDA_HOME)))
+  with_cuda := 1
+else
+  with_cuda :=
+endif
+
+flavour := $(strip $(if $(filter 0,$(CUDA)),nocuda) $(if $(filter 1,$(DEBUG)),debug) \
+             $(if $(filter 1,$(ASAN)),asan) $(if $(filter 1,$(TSAN)),tsan) \
+             $(if $(filter 1,$(COVERAGE)),coverage))
+empty :=
+comma := ,
+space := $(empty) $(empty)
+BUILD := build$(if $(flavour),/$(subst $(space),-,$(flavour)))
+OBJ := $(BUILD)/obj
+
+# -ffp-contract=off: the bits are part of the contract; a fused multiply-add stands only where the
+# source says fmaf. -fno-math-errno lets sqrtf be one instruction and changes no result.
+CFLAGS_ALL := -std=c17 -D_GNU_SOURCE -Isrc -I$(OBJ) -fPIC -fvisibility=hidden -ffp-contract=off \
+  -fno-math-errno -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
+  -pthread -MMD -MP -DARF_VERSION='"$(VERSION)"' -DARF_PREFIX='"$(PREFIX)"' \
+  -DARF_DATADIR='"$(DATADIR)"' \
+  $(if $(with_cuda),-DARF_CUDA -isystem $(CUDA_HOME)/include) \
+  $(if $(filter 1,$(DEBUG)),-O0 -g3,-O2 -g) $(if $(filter 1,$(WERROR)),-Werror) \
+  $(if $(filter 1,$(ASAN)),-fsanitize=address$(comma)undefined -fno-sanitize-recover=all \
+    -fno-omit-frame-pointer) \
+  $(if $(filter 1,$(TSAN)),-fsanitize=thread) $(if $(filter 1,$(COVERAGE)),--coverage) $(CFLAGS)
+# Programs find libcjson beside themselves too, so that a build can be carried to a machine without it.
+LDFLAGS_ALL := -pthread -Wl,-rpath,'$$ORIGIN' -Wl,--as-needed \
+  $(if $(filter 1,$(ASAN)),-fsanitize=address$(comma)undefined) \
+  $(if $(filter 1,$(TSAN)),-fsanitize=thread) $(if $(filter 1,$(COVERAGE)),--coverage) $(LDFLAGS)
+LIBS := -lcjson -lm -ldl
+
+quiet := $(if $(filter 1,$(V)),,@)
+say = $(if $(filter 1,$(V)),,@printf '  %-8s %s\n' '$(1)' '$(2)')
+
+# ---- sources: a file in a folder is part of what the folder makes --------------------------------
+
+core_dirs := base rules profile device device/host device/model runtime fit \
+  $(if $(with_cuda),device/cuda)
+core_src := $(foreach d,$(core_dirs),$(wildcard src/$(d)/*.c))
+tune_src := $(wildcard src/tune/*.c)
+cli_src := $(wildcard src/cli/*.c)
+example_src := $(wildcard src/examples/*.c)
+kernel_src := $(wildcard kernels/*.cu kernels/*.cuh)
+unit_src := $(wildcard tests/unit/*_test.c)
+mpi_src := $(wildcard tests/mpi/*_test.c)
+bench_src := $(wildcard tests/bench/*_bench.c)
+helper_src := $(wildcard tests/support/*.c)
+
+object = $(patsubst %.c,$(OBJ)/%.o,$(1))
+core_obj := $(call object,$(core_src)) $(if $(with_cuda),$(if $(kernel_src),$(OBJ)/kernels/embed.o))
+program = $(patsubst %.c,$(BUILD)/$(1)/%,$(notdir $(2)))
+examples := $(call program,examples,$(example_src))
+units := $(call program,tests,$(unit_src))
+mpis := $(call program,tests,$(mpi_src))
+benches := $(call program,tests,$(bench_src))
+
+programs := $(if $(tune_src),$(BUILD)/arfuse-tune) $(if $(cli_src),$(BUILD)/arfuse-profile)
+libraries := $(BUILD)/libarfuse.so $(BUILD)/libarfuse.a
+
+.PHONY: all lib tests check check-long bench install uninstall clean format
+all: $(programs) $(libraries) $(examples)
+lib: $(libraries)
+tests: all $(units) $(mpis)
+
+.SECONDARY:
+
+# ---- objects --------------------------------------------------------------------------------
+
+# Only the group file includes mpi.h; it alone is compiled with the MPI compiler.
+$(OBJ)/src/tune/group.o: COMPILER = $(MPICC)
+$(OBJ)/tests/mpi/%.o: COMPILER = $(MPICC)
+COMPILER = $(CC)
+$(OBJ)/tests/%.o: CFLAGS_ALL += -Itests
+
+$(OBJ)/%.o: %.c Makefile
+	$(call say,CC,$<)
+	$(quiet)mkdir -p $(@D)
+	$(quiet)$(COMPILER) $(CFLAGS_ALL) -c $< -o $@
+
+# The kernels' text, embedded: a table of (name, text) that device/cuda/sources.h declares.
+$(OBJ)/kernels/embed.o: scripts/embed-sources $(kernel_src)
+	$(call say,EMBED,kernels)
+	$(quiet)mkdir -p $(@D)
+	$(quiet)scripts/embed-sources $(kernel_src) > $(OBJ)/kernels/embed.S
+	$(quiet)$(CC) -c $(OBJ)/kernels/embed.S -o $@
+
+# ---- libraries and programs -------------------------------------------------------------------
+
+# Everything, for our own programs and tests, which may see inside.
+$(OBJ)/libcore.a: $(core_obj)
+	$(call say,AR,$@)
+	$(quiet)rm -f $@ && ar rcs $@ $^
+
+$(BUILD)/libarfuse.so: $(core_obj) src/arfuse.map
+	$(call say,LINK,$@)
+	$(quiet)$(CC) -shared -o $@.$(VERSION) -Wl,-soname,libarfuse.so.$(SOVERSION) \
+	  -Wl,--version-script=src/arfuse.map -Wl,--no-undefined $(core_obj) $(LDFLAGS_ALL) $(LIBS)
+	$(quiet)ln -sf libarfuse.so.$(VERSION) $(BUILD)/libarfuse.so.$(SOVERSION)
+	$(quiet)ln -sf libarfuse.so.$(SOVERSION) $@
+
+# One object whose hidden symbols are local, so that the archive, too, exports arfuse_ names only.
+$(BUILD)/libarfuse.a: $(core_obj)
+	$(call say,AR,$@)
+	$(quiet)ld -r -o $(OBJ)/arfuse.o $(core_obj)
+	$(quiet)objcopy --localize-hidden $(OBJ)/arfuse.o
+	$(quiet)rm -f $@ && ar rcs $@ $(OBJ)/arfuse.o
+
+$(BUILD)/arfuse-tune: $(call object,$(tune_src)) $(OBJ)/libcore.a
+	$(call say,LINK,$@)
+	$(quiet)$(MPICC) -o $@ $^ $(LDFLAGS_ALL) $(LIBS)
+
+$(BUILD)/arfuse-profile: $(call object,$(cli_src)) $(OBJ)/libcore.a
+	$(call say,LINK,$@)
+	$(quiet)$(CC) -o $@ $^ $(LDFLAGS_ALL) $(LIBS)
+
+# Examples are built as a user would: the public header and the shared library, nothing else.
+$(BUILD)/examples/%: src/examples/%.c $(BUILD)/libarfuse.so
+	$(call say,EXAMPLE,$@)
+	$(quiet)mkdir -p $(@D)
+	$(quiet)$(if $(findstring mpi.h,$(shell cat $<)),$(MPICC),$(CC)) -std=c99 -Wall -Wextra -Isrc \
+	  $(if $(filter 1,$(ASAN)),-fsanitize=address$(comma)undefined) \
+	  $(if $(filter 1,$(TSAN)),-fsanitize=thread) $(if $(filter 1,$(COVERAGE)),--coverage) \
+	  -o $@ $< -L$(BUILD) -larfuse -pthread -Wl,-rpath,'$$ORIGIN/..'
+
+$(BUILD)/tests/%_test: $(OBJ)/tests/unit/%_test.o $(call object,$(helper_src)) $(OBJ)/libcore.a
+	$(call say,LINK,$@)
+	$(quiet)mkdir -p $(@D)
+	$(quiet)$(CC) -o $@ $^ $(LDFLAGS_ALL) -lcmocka $(TEST_LIBS) $(LIBS)
+
+$(BUILD)/tests/%_test: $(OBJ)/tests/mpi/%_test.o $(call object,$(helper_src)) $(OBJ)/libcore.a
+	$(call say,LINK,$@)
+	$(quiet)mkdir -p $(@D)
+	$(quiet)$(MPICC) -o $@ $^ $(LDFLAGS_ALL) -lcmocka $(LIBS)
+
+$(BUILD)/tests/%_bench: $(OBJ)/tests/bench/%_bench.o $(OBJ)/libcore.a
+	$(call say,LINK,$@)
+	$(quiet)mkdir -p $(@D)
+	$(quiet)$(CC) -o $@ $^ $(LDFLAGS_ALL) $(LIBS)
+
+# ---- tests ------------------------------------------------------------------------------------
+
+check: tests
+	$(quiet)BUILD=$(BUILD) tests/run
+
+check-long: tests
+	$(quiet)BUILD=$(BUILD) ARFUSE_TEST_LONG=1 tests/run
+
+bench: all $(benches)
+	$(quiet)for b in $(benches); do $$b || exit 1; done
+
+# ---- install ----------------------------------------------------------------------------------
+
+install: all
+	install -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(INCLUDEDIR)
+	install -m 755 $(programs) $(DESTDIR)$(BINDIR)
+	install -m 644 src/arfuse.h $(DESTDIR)$(INCLUDEDIR)
+	install -m 644 $(BUILD)/libarfuse.a $(DESTDIR)$(LIBDIR)
+	install -m 755 $(BUILD)/libarfuse.so.$(VERSION) $(DESTDIR)$(LIBDIR)
+	ln -sf libarfuse.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libarfuse.so.$(SOVERSION)
+	ln -sf libarfuse.so.$(SOVERSION) $(DESTDIR)$(LIBDIR)/libarfuse.so
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' \
+	  -e 's|@VERSION@|$(VERSION)|' -e 's|@PRIVATE@|-lm -ldl -pthread|' src/arfuse.pc.in \
+	  > $(DESTDIR)$(LIBDIR)/pkgconfig/arfuse.pc
+
+uninstall:
+	rm -f $(addprefix $(DESTDIR)$(BINDIR)/,$(notdir $(programs)))
+	rm -f $(DESTDIR)$(INCLUDEDIR)/arfuse.h $(DESTDIR)$(LIBDIR)/libarfuse.* \
+	  $(DESTDIR)$(LIBDIR)/pkgconfig/arfuse.pc
+
+clean:
+	rm -rf build
+
+format:
+	clang-format -i $$(git ls-files '*.c' '*.h')
+
+-include $(shell find $(OBJ) -name '*.d' 2>/dev/null)

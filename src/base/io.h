@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files, whole or not at all: bounded reading, atomic replacing, whole appended lines. */
+#ifndef ARF_BASE_IO_H
+#define ARF_BASE_IO_H
+
+#include <stddef.h>
+
+#include "base/error.h"
+
+/*
+ * Reads a regular file of at most `limit` bytes. *text gets one extra closing NUL that *bytes does
+ * not count; the caller frees it. A folder, a device or a larger file is refused by name, before
+ * anything is read from it.
+ */
+arfuse_status arf_read_file(const char *path, size_t limit, char **text, size_t *bytes,
+                            arf_error *error);
+
+/*
+ * Replaces (or creates) `path` with exactly these bytes: a temporary file of a unique name in the
+ * same folder, written, synced, given the mode that the umask allows, renamed, the folder synced.
+ * On failure the old file stands as it was and no temporary is left.
+ */
+arfuse_status arf_write_file(const char *path, const void *data, size_t bytes, arf_error *error);
+
+/*
+ * Appends one line (without its newline) to an open descriptor in one write and syncs it. A write
+ * that stops half way is undone by truncating, so that the file holds whole lines only.
+ */
+arfuse_status arf_append_line(int descriptor, const char *path, const char *line, arf_error *error);
+
+/* Makes a folder and its parents, as `mkdir -p`. */
+arfuse_status arf_make_folder(const char *path, arf_error *error);
+
+/* Joins folder and name into `path`; fails when the result does not fit. */
+arfuse_status arf_join_path(char *path, size_t size, const char *folder, const char *name,
+                            arf_error *error);
+
+#endif

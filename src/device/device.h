@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The seam to hardware. Tuner and runtime see only this: three devices (cuda,
+ * host, model) behind one table of functions.
+ *
+ *   device      one per process: the hardware, and the team that uses it
+ *   space       the peer-visible buffers of one (shape, capacities) on it
+ *   plan id     a plan made ready to launch (compiled, checked) in a space
+ *   launch      one call of one plan on all local ranks
+ *
+ * Collective functions say so; after each of them the caller votes
+ * (device/team.h), except where the function itself votes and says that.
+ */
+#ifndef ARF_DEVICE_DEVICE_H
+#define ARF_DEVICE_DEVICE_H
+
+#include "base/log.h"
+#include "device/team.h"
+#include "profile/profile.h"
+
+typedef struct arf_device arf_device;
+typedef struct arf_space arf_space;
+
+typedef struct arf_device_options {
+    const char *spec;    /* "auto", "cuda", "host", "model:FILE", "model:default" */
+    int cuda_ordinal;    /* -1: the current one */
+    bool gpu_sharing;    /* several ranks may share a GPU */
+    bool multicast;      /* the user asked for multicast objects; default no */
+    const arf_log *log;
+} arf_device_options;
+
+typedef struct arf_space_spec {
+    arf_shape shape;
+    int64_t capacity[ARF_PROTOCOLS]; /* tokens of one call of each protocol; 0: not used */
+    arf_numerics numerics;           /* the weakest that plans may ask for */
+    double wait_limit_seconds;       /* of every wait on a peer; 0: none */
+} arf_space_spec;
+
+typedef struct arf_launch {
+    arf_pattern pattern;
+    int plan;                        /* id from prepare */
+    int then;                        /* ARF_SEPARATE: id of the allreduce plan behind it; else -1 */
+    int64_t tokens;                  /* at most the protocol's capacity */
+    const arfuse_operands *operands; /* [local_ranks], struct_size apart */
+    float epsilon, weight_bias, routed_scale;
+    arfuse_stream stream;
+} arf_launch;
+
+typedef struct arf_timing {
+    int calls;         /* N in one graph or loop */
+    arf_policy policy;
+    int64_t round;     /* the model's noise depends on it */
+} arf_timing;
+
+typedef struct arf_device_ops {
+    const char *name; /* "host" */
+
+    /* Collective; votes. */
+    arfuse_status (*open)(const arf_device_options *options, const arf_team *team,
+                          arf_device **device, arf_error *error);
+    void (*close)(arf_device *device);
+
+    /* What a profile of this machine says. Equal on all ranks (open checks that). */
+    void (*describe)(const arf_device *device, arf_device_key *key);
+    /* Driver or system, and a digest of the sources that run: evidence only. */
+    void (*evidence)(const arf_device *device, char driver[ARF_NAME_TEXT],
+                     char source_digest[ARF_NAME_TEXT]);
+
+    /* Collective; votes after every step, so all ranks have the space or none. */
+    arfuse_status (*space_create)(arf_device *device, const arf_space_spec *spec,
+                                  arf_space **space, arf_error *error);
+    void (*space_destroy)(arf_space *space);
+
+    /*
+     * Makes a plan ready: everything that can be refused or take time happens here. Local; the
+     * caller votes. The same (pattern, plan) gives the same id again. ARFUSE_NOT_SUPPORTED names
+     * what this device lacks, with nothing changed.
+     */
+    arfuse_status (*prepare)(arf_space *space, arf_pattern pattern, const arf_plan *plan, int *id,
+                             arf_error *error);
+
+    /*
+     * Enqueues one call on every local rank (the host device runs it at once). Collective in
+     * effect: all ranks launch the same. No allocation, lock or log. On failure nothing was
+     * enqueued, or the space is failed and peers are told.
+     */
+    arfuse_status (*launch)(arf_space *space, const arf_launch *launch, arf_error *error);
+    arfuse_status (*synchronize)(arf_space *space, arfuse_stream stream, arf_error *error);
+
+    /*
+     * Times `calls` calls after a device-side barrier of the team: us[local rank] gets microseconds
+     * a call. Collective. The caller takes the maximum over ranks.
+     */
+    arfuse_status (*time)(arf_space *space, const arf_launch *launch, const arf_timing *timing,
+                          double *us, arf_error *error);
+
+    /* One host read: ARFUSE_OK, or ARFUSE_TIMEOUT and the first culprit. */
+    arfuse_status (*state)(const arf_space *space, arfuse_culprit *culprit);
+
+    /* Memory of one local rank that launches may use; NULL when there is none left. */
+    void *(*allocate)(arf_device *device, int local_rank, size_t bytes);
+    void (*release)(arf_device *device, int local_rank, void *memory);
+    arfuse_status (*upload)(arf_device *device, int local_rank, void *to, const void *from,
+                            size_t bytes, arf_error *error);
+    arfuse_status (*download)(arf_device *device, int local_rank, void *to, const void *from,
+                              size_t bytes, arf_error *error);
+
+    /* Seconds on a monotonic clock; virtual on the model. */
+    double (*now)(const arf_device *device);
+
+    /*
+     * Only devices that do not compute (the model) have this: the verdict that verification would
+     * come to. NULL: results are compared with the reference (device/trial.h).
+     */
+    arfuse_status (*verdict)(arf_space *space, const arf_launch *launch, arf_error *error);
+} arf_device_ops;
+
+/* Every implementation's struct begins with this one. */
+struct arf_device {
+    const arf_device_ops *ops;
+    const arf_team *team; /* outlives the device */
+    arf_log log;
+};
+struct arf_space {
+    arf_device *device;
+    arf_space_spec spec;
+};
+
+/* Chooses the implementation by options->spec and opens it. Collective; votes. "auto" takes cuda
+ * when an NVIDIA device node exists (a broken driver is then an error, not a silent change), else
+ * host. */
+arfuse_status arf_device_open(const arf_device_options *options, const arf_team *team,
+                              arf_device **device, arf_error *error);
+void arf_device_close(arf_device *device); /* accepts NULL */
+
+/* The kernel set whose knobs the device's plans use. */
+arf_set arf_device_set(const arf_device *device);
+/* The problem that plans for this device and shape must be legal for. */
+arf_problem arf_device_problem(const arf_device *device, const arf_shape *shape);
+
+extern const arf_device_ops arf_host_device;
+extern const arf_device_ops arf_model_device;
+#ifdef ARF_CUDA
+extern const arf_device_ops arf_cuda_device;
+#endif
+
+#endif

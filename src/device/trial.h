@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Trial data: operands of every local rank made from a seed, in device memory,
+ * and the bits that a right call must leave. Verification, timing, benchmarks
+ * and tests all use it. Inputs are a function of (seed, team rank), so each
+ * process can compute all ranks' contributions without any exchange.
+ */
+#ifndef ARF_DEVICE_TRIAL_H
+#define ARF_DEVICE_TRIAL_H
+
+#include "device/device.h"
+
+typedef enum arf_trial_kind {
+    ARF_TRIAL_RANDOM,      /* mixed magnitudes: wrong sum orders show */
+    ARF_TRIAL_ADVERSARIAL, /* -0.0, subnormals, NaN and Inf rows, 2^24 +1 -2^24, -1 indices whose
+                              row is NaN, repeated rows */
+    ARF_TRIAL_COUNT_RANKS, /* rank r fills with 2^r, gamma 1, residual 0: the sum names who is
+                              missing or doubled */
+    ARF_TRIAL_KINDS
+} arf_trial_kind;
+
+typedef struct arf_trial arf_trial;
+
+/* Allocates and fills operands for up to `tokens` tokens of both patterns (K = 0: allreduce only).
+ * Local; the caller votes. */
+arfuse_status arf_trial_create(arf_device *device, const arf_shape *shape, int64_t tokens,
+                               arf_trial_kind kind, uint64_t seed, arf_trial **trial,
+                               arf_error *error);
+void arf_trial_destroy(arf_trial *trial);
+
+/* [local_ranks] operand sets on the device. */
+const arfuse_operands *arf_trial_operands(const arf_trial *trial);
+/* A launch of this trial's operands with its epsilon, bias and scale; the caller sets the plan. */
+arf_launch arf_trial_launch(const arf_trial *trial, arf_pattern pattern, int64_t tokens);
+
+/* Fills both outputs of every local rank with NaN, so that an unwritten element shows. */
+arfuse_status arf_trial_poison(arf_trial *trial, arf_error *error);
+
+/*
+ * Compares outputs of the first `tokens` tokens with the reference. ARFUSE_WRONG_RESULT names rank,
+ * tensor, token, element and both values. Rows behind `tokens` must still be poisoned.
+ */
+arfuse_status arf_trial_check(arf_trial *trial, arf_pattern pattern, int64_t tokens,
+                              arf_error *error);
+
+#endif

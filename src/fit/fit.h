@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Samples to routes: the segmentation of the token axis that minimises weighted
+ * log-regret against the best candidate at each M, with a price per extra route.
+ * Pure and deterministic: equal samples, equal routes. Knows nothing of devices.
+ */
+#ifndef ARF_FIT_FIT_H
+#define ARF_FIT_FIT_H
+
+#include "profile/samples.h"
+
+/* Real token counts and how often each occurred; NULL weights: equal weight per octave. */
+typedef struct arf_weights {
+    int count;
+    int64_t *tokens; /* ascending */
+    double *weight;
+} arf_weights;
+
+typedef struct arf_fit_options {
+    double route_price;   /* log-regret that an extra route must save; see fit.c for the default */
+    arf_numerics numerics; /* the weakest allowed */
+    const arf_weights *weights;
+    uint64_t seed;        /* of the bootstrap intervals */
+} arf_fit_options;
+#define ARF_FIT_OPTIONS_INIT {0.002, ARF_FIXED, NULL, 1}
+
+typedef struct arf_fit_result {
+    arf_routes routes;
+    arf_route_evidence evidence[ARF_MAX_ROUTES];
+    double noise;          /* median relative half-width of the samples' intervals */
+    double regret_geomean; /* over the fitted points, in-sample */
+    double regret_max;
+} arf_fit_result;
+
+/* Fails with ARFUSE_FAILURE when the pattern has no timed sample. */
+arfuse_status arf_fit(const arf_samples *samples, arf_pattern pattern,
+                      const arf_fit_options *options, arf_fit_result *result, arf_error *error);
+
+/* Both patterns into a whole profile with evidence; the profile is the caller's. */
+arfuse_status arf_fit_profile(const arf_samples *samples, const arf_fit_options *options,
+                              arf_profile **profile, arf_error *error);
+
+/*
+ * Where another measurement would sharpen a bound: token counts strictly inside intervals of
+ * neighbouring points whose winners differ. Returns how many were written (0: all exact or inside
+ * the noise).
+ */
+int arf_fit_wanted(const arf_samples *samples, arf_pattern pattern, const arf_fit_options *options,
+                   int64_t *tokens, int room);
+
+/* "tokens,count" a line, one count a line, or the runtime's histogram dump. */
+arfuse_status arf_weights_load(const char *path, arf_weights *weights, arf_error *error);
+void arf_weights_free(arf_weights *weights);
+
+#endif

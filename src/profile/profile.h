@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A routing profile as a plain value: shape, device, routes for both patterns,
+ * evidence. No JSON type appears here (profile/read.h and write.h convert).
+ */
+#ifndef ARF_PROFILE_PROFILE_H
+#define ARF_PROFILE_PROFILE_H
+
+#include "base/error.h"
+#include "rules/legal.h"
+#include "rules/words.h"
+
+#define ARF_NAME_TEXT 64
+#define ARF_NOTE_TEXT 256
+
+typedef enum arf_method {
+    ARF_MEASURED,
+    ARF_PUBLISHED,
+    ARF_RETARGETED,
+    ARF_DEFAULT,
+    ARF_METHODS
+} arf_method;
+const char *arf_method_name(arf_method method);
+bool arf_method_parse(const char *name, arf_method *method);
+
+/* The machine that a profile belongs to. */
+typedef struct arf_device_key {
+    char name[ARF_NAME_TEXT]; /* as the driver says it, normalised by arf_device_name */
+    int capability_major, capability_minor;
+    int sm_count; /* 0: host */
+    arf_link link;
+    int nodes;
+    int ranks_per_gpu;
+} arf_device_key;
+
+/* One function for writer and reader: trims and joins runs of white space, keeps the case. */
+void arf_device_name(const char *raw, char name[ARF_NAME_TEXT]);
+/* Folder name: slug(name)-link, [a-z0-9-] only: "NVIDIA GB300" on nvlink -> "nvidia-gb300-nvlink". */
+void arf_device_folder(const arf_device_key *device, char folder[ARF_NAME_TEXT + 16]);
+
+/* What the measurement says about one route; each part may be absent (count 0, NaN). */
+typedef struct arf_route_evidence {
+    int64_t bound_low, bound_high; /* the bound lies in [low, high]; 0, 0: unknown */
+    char runner_up[ARF_NAME_TEXT]; /* protocol of the second best; "" none */
+    double margin;                 /* (runner-up / winner) - 1 at the bound; NaN unknown */
+} arf_route_evidence;
+
+typedef struct arf_evidence {
+    arf_method method;
+    char context[ARF_NAME_TEXT]; /* "isolated" */
+    arf_policy policy;
+    bool has_policy;
+    char tool[ARF_NAME_TEXT];
+    char driver[ARF_NAME_TEXT];
+    char source_digest[ARF_NAME_TEXT];
+    double noise, regret_geomean, regret_max; /* NaN: not measured */
+    arf_route_evidence route[ARF_PATTERNS][ARF_MAX_ROUTES];
+    int route_count[ARF_PATTERNS]; /* 0, or equal to the pattern's route count */
+    /* Members this version does not know, as the text of one compact JSON object ("{...}"), kept
+     * on rewriting; NULL: none. Owned by the profile. */
+    char *extra;
+} arf_evidence;
+
+typedef struct arf_profile {
+    arf_set set;
+    char variant[ARF_NAME_TEXT];        /* published only: several configurations of one key */
+    int version[ARF_PROTOCOLS];         /* tuning-schema version of each protocol; 0: absent */
+    arf_shape shape;
+    arf_device_key device;
+    arf_numerics numerics;              /* the weakest of the routes */
+    arf_routes routes[ARF_PATTERNS];
+    arf_evidence evidence;
+} arf_profile;
+
+/* Heap-allocated because of its size (tens of KiB); free accepts NULL. */
+arf_profile *arf_profile_new(void);
+void arf_profile_free(arf_profile *profile);
+arf_profile *arf_profile_copy(const arf_profile *profile);
+
+/*
+ * Everything the file format demands of the values: strictly increasing bounds, no gap, legal
+ * tunings for the shape, open bounds and nulls only where published, numerics the weakest of the
+ * routes, shape switches decided unless published. The message names the JSON path.
+ */
+arfuse_status arf_profile_validate(const arf_profile *profile, arf_error *error);
+
+/* Digest of everything that decides what runs (not of evidence): equal on all ranks or refused. */
+uint64_t arf_profile_digest(const arf_profile *profile);
+
+/* The problem that the profile's tunings must be legal for. */
+arf_problem arf_profile_problem(const arf_profile *profile);
+
+#endif

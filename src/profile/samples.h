@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The samples file: JSON lines. A header (shape, device, kernel set, policy, seed, tool), then a line for
+ * each measured (pattern, M, candidate) with the array of per-round maxima over
+ * ranks. Resume, fit, import, merge and check all read exactly this.
+ */
+#ifndef ARF_PROFILE_SAMPLES_H
+#define ARF_PROFILE_SAMPLES_H
+
+#include "profile/profile.h"
+
+#define ARF_MAX_ROUNDS 256
+/* design.md section 11, item 5: a samples file has at most 2 MiB. */
+#define ARF_SAMPLES_MAX_BYTES ((size_t)2 << 20)
+
+typedef struct arf_samples_header {
+    arf_set set;
+    int version[ARF_PROTOCOLS];
+    arf_shape shape;
+    arf_device_key device;
+    arf_policy policy;
+    uint64_t seed;
+    char tool[ARF_NAME_TEXT];
+    char driver[ARF_NAME_TEXT];
+    char source_digest[ARF_NAME_TEXT];
+} arf_samples_header;
+
+typedef enum arf_sample_outcome {
+    ARF_SAMPLE_TIMED,
+    ARF_SAMPLE_WRONG,  /* verification failed: never a route */
+    ARF_SAMPLE_FAILED  /* did not launch, or timed out */
+} arf_sample_outcome;
+
+/* One (pattern, M, candidate). A finalize sample of ARF_SEPARATE is the time of the finalize kernel
+ * and of the allreduce route behind it together; `then` is that route's plan. */
+typedef struct arf_sample {
+    arf_pattern pattern;
+    int64_t tokens;
+    arf_plan plan;
+    bool has_then;
+    arf_plan then;
+    arf_sample_outcome outcome;
+    char reason[ARF_NOTE_TEXT]; /* of an outcome other than timed */
+    int calls;                  /* N of the timed graph or loop */
+    int rounds;
+    double *us; /* [rounds] microseconds a call, maximum over ranks; owned by arf_samples */
+} arf_sample;
+
+typedef struct arf_samples {
+    arf_samples_header header;
+    int count, room;
+    arf_sample *sample;
+} arf_samples;
+
+arf_samples *arf_samples_new(const arf_samples_header *header);
+void arf_samples_free(arf_samples *samples);
+/* Copies the sample and its `us`. */
+arfuse_status arf_samples_add(arf_samples *samples, const arf_sample *sample, arf_error *error);
+/* The sample of (pattern, tokens, plan), or NULL. */
+const arf_sample *arf_samples_find(const arf_samples *samples, arf_pattern pattern, int64_t tokens,
+                                   const arf_plan *plan);
+double arf_sample_median(const arf_sample *sample); /* NaN unless timed */
+
+/*
+ * Strict like the profile reader, with file and line in each refusal. A last line without a newline
+ * (a killed writer) is dropped with *truncated set, never an error.
+ */
+arfuse_status arf_samples_load(const char *path, arf_samples **samples, bool *truncated,
+                               arf_error *error);
+arfuse_status arf_samples_parse(const char *name, const char *text, size_t bytes,
+                                arf_samples **samples, bool *truncated, arf_error *error);
+
+/* One line of text each, without newline; the caller frees. */
+arfuse_status arf_samples_header_line(const arf_samples_header *header, char **line,
+                                      arf_error *error);
+arfuse_status arf_sample_line(const arf_samples_header *header, const arf_sample *sample,
+                              char **line, arf_error *error);
+
+/* Creates or opens-for-append the samples file beside a profile; every line is on disk when
+ * arf_samples_append returns. */
+typedef struct arf_samples_writer arf_samples_writer;
+arfuse_status arf_samples_open(const char *path, const arf_samples_header *header, bool resume,
+                               arf_samples_writer **writer, arf_error *error);
+arfuse_status arf_samples_append(arf_samples_writer *writer, const arf_sample *sample,
+                                 arf_error *error);
+void arf_samples_close(arf_samples_writer *writer);
+
+#endif

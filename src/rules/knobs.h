@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One table of launch parameters ("knobs") per kernel set, protocol and pattern:
+ * the one place that declares a knob's name, range, default and help. Files,
+ * options, legality rules, search and kernels all read these tables.
+ */
+#ifndef ARF_RULES_KNOBS_H
+#define ARF_RULES_KNOBS_H
+
+#include "rules/words.h"
+
+typedef enum arf_knob_kind { ARF_KNOB_INTEGER, ARF_KNOB_BOOLEAN } arf_knob_kind;
+
+typedef struct arf_knob {
+    const char *name; /* flat, as in the file: "collect_threads" */
+    arf_knob_kind kind;
+    int32_t low, high; /* inclusive range of the file format; legality may be narrower */
+    int32_t fallback;  /* the default for a shape that no rule adapts */
+    bool nullable;     /* null in a published profile means "derived at build time" */
+    const char *help;  /* one line: meaning and effect */
+} arf_knob;
+
+typedef struct arf_knob_table {
+    int count; /* at most ARF_MAX_KNOBS; 0: the protocol exists but has nothing to tune */
+    const arf_knob *knob;
+    int version;   /* raised by hand when a knob changes meaning (design section 6) */
+    bool supported; /* false: this set has no such protocol or pattern */
+} arf_knob_table;
+
+const arf_knob_table *arf_knobs(arf_set set, arf_protocol protocol, arf_pattern pattern);
+
+/* The tuning-schema version of a protocol in a set; 0 when the set does not have it. Both patterns
+ * of one protocol share a version. */
+int arf_protocol_version(arf_set set, arf_protocol protocol);
+
+/* The place of a knob in arf_tuning.value, or -1. */
+int arf_knob_index(const arf_knob_table *table, const char *name);
+/* The value of a knob that the table must have; asking for another is a programming error. */
+int32_t arf_knob_value(arf_set set, arf_protocol protocol, arf_pattern pattern,
+                       const arf_tuning *tuning, const char *name);
+
+/* Every knob at its fallback. */
+arf_tuning arf_tuning_fallback(const arf_knob_table *table);
+
+/* "name=value name=value ..." in table order, as tables and messages print a tuning. */
+void arf_tuning_text(const arf_knob_table *table, const arf_tuning *tuning, char *text,
+                     int size);
+
+#endif
