@@ -30,7 +30,9 @@ void arf_error_prefix(arf_error *error, const char *format, ...)
     va_end(arguments);
     if (used < 0 || (size_t)used >= sizeof joined)
         return;
-    snprintf(joined + used, sizeof joined - (size_t)used, ": %s", error->text);
+    size_t room = sizeof joined - (size_t)used;
+    if (snprintf(joined + used, room, ": %s", error->text) >= (int)room)
+        memcpy(joined + sizeof joined - 4, "...", 4); /* cut, and says so */
     memcpy(error->text, joined, sizeof joined);
 }
 
