@@ -105,6 +105,8 @@ tests: all $(units) $(mpis)
 $(OBJ)/src/tune/group.o: COMPILER = $(MPICC)
 $(OBJ)/tests/mpi/%.o: COMPILER = $(MPICC)
 COMPILER = $(CC)
+# The arithmetic by rows is written for vectors. This chooses instructions, never other rounding.
+$(OBJ)/src/device/numerics.o: CFLAGS_ALL += -ftree-vectorize -fvect-cost-model=dynamic
 $(OBJ)/tests/%.o: CFLAGS_ALL += -Itests
 
 $(OBJ)/%.o: %.c Makefile
