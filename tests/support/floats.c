@@ -27,6 +27,30 @@ float second_fmaf(float a, float b, float c)
     return (float)sum;
 }
 
+static float padded_tree(const float *term, int count, int first, int width)
+{
+    if (width == 1)
+        return first < count ? term[first] : 0.0f;
+    return padded_tree(term, count, first, width / 2) +
+           padded_tree(term, count, first + width / 2, width / 2);
+}
+
+float second_tree(const float *term, int count)
+{
+    int width = 1;
+    while (width < count)
+        width *= 2;
+    return padded_tree(term, count, 0, width);
+}
+
+float second_inverse(float sum, int hidden, float epsilon)
+{
+    const float mean = (float)((double)sum / (double)hidden);
+    const float shifted = (float)((double)mean + (double)epsilon);
+    const float root = (float)sqrt((double)shifted);
+    return (float)(1.0 / (double)root);
+}
+
 uint16_t second_bf16(float value)
 {
     if (isnan(value))

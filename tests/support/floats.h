@@ -9,6 +9,12 @@
  * which a second rounding to float cannot spoil. */
 float second_fmaf(float a, float b, float c);
 
+/* The tree by its definition: recursion over the index range padded to a power of two. */
+float second_tree(const float *term, int count);
+
+/* 1 / sqrt(sum / hidden + epsilon), each step rounded from a double that holds it well enough. */
+float second_inverse(float sum, int hidden, float epsilon);
+
 /* bf16 rounding by comparing distances in double, without looking at bits. */
 uint16_t second_bf16(float value);
 

@@ -57,23 +57,6 @@ static void rounding_is_to_nearest_even(void **state)
     }
 }
 
-/* The definition, by recursion over the padded index range. */
-static float padded_tree(const float *term, int count, int first, int width)
-{
-    if (width == 1)
-        return first < count ? term[first] : 0.0f;
-    return padded_tree(term, count, first, width / 2) +
-           padded_tree(term, count, first + width / 2, width / 2);
-}
-
-static int padded_width(int count)
-{
-    int width = 1;
-    while (width < count)
-        width *= 2;
-    return width;
-}
-
 static void tree_is_balanced_and_padded(void **state)
 {
     (void)state;
@@ -85,8 +68,7 @@ static void tree_is_balanced_and_padded(void **state)
                 const uint32_t bits = next_random(&seed);
                 term[i] = repeat == 0 ? -0.0f : ldexpf((float)(int32_t)bits, (int)(bits % 40) - 20);
             }
-            assert_same_float(arf_tree_sum(term, count),
-                              padded_tree(term, count, 0, padded_width(count)));
+            assert_same_float(arf_tree_sum(term, count), second_tree(term, count));
         }
     }
     assert_same_float(arf_tree_sum(term, 0), 0.0f);
@@ -137,11 +119,8 @@ static void inverse_rounds_every_step(void **state)
         const float sum = ldexpf((float)(next_random(&seed) >> 8) + 1.0f, (int)(i % 60) - 40);
         const int hidden = 8 * (1 + (int)(next_random(&seed) % 8192));
         const float epsilon = i % 2 ? 1e-6f : 1e-5f;
-        /* A double holds each exact step closely enough that rounding it gives the float result. */
-        const float mean = (float)((double)sum / (double)hidden);
-        const float shifted = (float)((double)mean + (double)epsilon);
-        const float root = (float)sqrt((double)shifted);
-        const float inv = (float)(1.0 / (double)root);
+        const float inv = second_inverse(sum, hidden, epsilon);
+        const float shifted = (float)((double)(float)((double)sum / hidden) + (double)epsilon);
         assert_same_float(arf_inverse_rms(sum, hidden, epsilon), inv);
         differs += (float)(1.0 / sqrt((double)shifted)) != inv;
     }
@@ -191,7 +170,7 @@ static void rows_give_the_bits_of_the_formulas(void **state)
             float term[RANKS];
             for (int r = 0; r < ranks; r++)
                 term[r] = arf_bf16_to_float(row[r][i]);
-            const float sum = padded_tree(term, ranks, 0, padded_width(ranks));
+            const float sum = second_tree(term, ranks);
             x[i] = second_bf16(trial % 5 ? sum + arf_bf16_to_float(residual[i]) : sum);
         }
         memcpy(got, residual, sizeof got); /* in place */
