@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What host and kernels agree on: how a kernel is compiled, launched and
+ * addressed. C99 for the host (src/device/cuda includes it) and clean for NVRTC
+ * without any toolkit header: plain integer types and pointers only.
+ *
+ * COMPILING. One kernel a file: kernels/NAME.cu holds `extern "C" arf_NAME`.
+ * A compilation is (file, macros); what the table below does not list for a
+ * kernel is a launch argument and needs no compilation of its own.
+ *
+ *   options, always:  --gpu-architecture=sm_NN (plain)  --std=c++17  --fmad=false
+ *                     --ftz=false  --prec-div=true  --prec-sqrt=true
+ *                     --device-as-default-execution-space
+ *   headers:          every embedded file whose name does not end in .cu
+ *   macros, always:   ARF_H ARF_R ARF_LOCAL_RANKS ARF_K ARF_NORM ARF_RESIDUAL ARF_SHARED
+ *                     ARF_MAX_THREADS: the smallest of 128, 256, 512, 1024 that is at least the
+ *                     threads of the launch
+ *
+ *   kernel           further macros                                      knobs they come from
+ *   ll_publish       ARF_FINALIZE ARF_ELEMENTS [ARF_PREFETCH] (publish_)elements_per_thread
+ *   ll_collect       ARF_RANK_LANES                                      rank_lanes
+ *   ll_single        ARF_FINALIZE ARF_RANK_LANES [ARF_PREFETCH]          the form with one kernel
+ *   bt_publish       ARF_FINALIZE ARF_SLICES ARF_ELEMENTS [ARF_PREFETCH] (allreduce: ARF_ELEMENTS
+ * is 8, ARF_VECTORS the packs of a thread) bt_reduce        ARF_SLICES bt_norm          - finalize
+ * ARF_ELEMENTS ARF_PREFETCH                           separate, unfused finalize unfused_scatter  -
+ *   unfused_reduce   -
+ *   unfused_norm     -
+ *   team_barrier     -       (timing: see there)
+ *
+ * LAUNCHING. Every kernel has the same three parameters, by value:
+ *
+ *   arf_NAME(arf_call call, arf_team_view team, arf_operand_table operands)
+ *
+ * kernelParams = {&call, &team, &operands}. The kernel was compiled with the true ARF_R and
+ * ARF_LOCAL_RANKS, so the driver copies only the front of the host's larger arrays.
+ * Never launch for tokens = 0: no mailbox then moves on any rank, which is what keeps them in step.
+ * (An empty call that advanced an epoch would wait for nobody, and two of them in a row would let a
+ * fast rank write a generation that a slow one still reads.)
+ *
+ * GRID. x = rows * LOCAL_RANKS, local rank fastest; y = the parts of a row; z = 1. Rows loop: a
+ * grid with fewer rows than there is work is legal everywhere (each block then takes every
+ * (grid.x / LOCAL_RANKS)-th row). With P = H / 8 packs a token, L = local ranks, M = tokens,
+ * E = ARF_ELEMENTS, T = threads, c = cluster size:
+ *
+ *   kernel           grid.x / L                        grid.y            cluster    dynamic shared
+ *   ll_publish       M                                 ceil(H / (E T))   -          0
+ *   ll_collect       M                                 c                 (1,c,1)    ARF_ROW_SHARED
+ *   ll_single        min(M, co-resident rows)          c                 (1,c,1)    ARF_ROW_SHARED
+ *   bt_publish       ceil(M P / (T V)), V = packs a    1                 -          0
+ *                    thread; finalize ceil(M H / (E T))
+ *   bt_reduce        max(1, ceil(O / T))               1                 -          0
+ *   bt_norm          M                                 1                 -          ARF_ROW_SHARED
+ *   finalize         M                                 ceil(H / (E T))   -          0
+ *   unfused_scatter  as bt_publish with V = 1          1                 -          0
+ *   unfused_reduce   as bt_reduce                      1                 -          0
+ *   unfused_norm     M                                 1                 -          ARF_ROW_SHARED
+ *
+ * O = packs that a rank owns, of the local rank that owns most: ceil(M / R) * P with whole tokens,
+ * M * (P / R) with slices (which need R to divide P). Threads are a multiple of 32, up to 1024; of
+ * lanes too. One cluster serves one row; c = 1 needs no cluster attribute.
+ * Where rms_norm is 0 no block waits for another one; any c is still legal.
+ *
+ * ORDER OF KERNELS on the stream, each launched with programmatic stream serialisation where the
+ * plan's enable_pdl says so (every kernel waits for its grid dependency, and triggers after that
+ * wait, so waiting is transitive):
+ *
+ *   ll        ll_publish, ll_collect        or  ll_single (a grid that is co-resident together with
+ *             one block an SM of the next kernel; launched cooperatively when L > 1)
+ *   bt        bt_publish, bt_reduce, bt_norm
+ *   unfused   [finalize, then with operands.input = the contribution scratch]
+ *             unfused_scatter, unfused_reduce, unfused_norm
+ *   separate  finalize, then with input = the contribution scratch the allreduce pattern's plan
+ *
+ * MEMORY. Each rank has one segment that all peers map; team.peer[r] is where the segment of team
+ * rank r stands in this process. An arf_control stands at its start; the mailboxes follow at the
+ * offsets in team (multiples of 256). Row-major, in packs of 16 bytes; C = the protocol's capacity,
+ * c = ceil(C / R), g = generation = epoch % ARF_MAILBOX_GENERATIONS, s = source rank, w = P / R:
+ *
+ *   ll             [g][C][s][P]      bytes 3 C R H 2
+ *   bt_contribution[g][c][s][P]      slices: [g][C][s][w]; the larger is 3 c R H 2
+ *   bt_row         [g][C][P]         bytes 3 C H 2
+ *   unfused_contribution [c][s][P]   bytes c R H 2
+ *   unfused_row    [C][P]            bytes C H 2
+ *
+ * Before first use: arf_control all zero, ll, bt_contribution and bt_row filled with the 16-bit
+ * value ARF_SENTINEL_BITS; then a device synchronise, then a team barrier.
+ */
+#ifndef ARF_KERNELS_ARGUMENTS_H
+#define ARF_KERNELS_ARGUMENTS_H
+
+typedef unsigned long long arf_word;
+
+#define ARF_MAILBOX_GENERATIONS 3
+#define ARF_SENTINEL_BITS 0x8000 /* bf16 -0.0: "not arrived" */
+
+#ifdef __CUDACC__ /* compiling a kernel: what a compilation does not name has a default */
+#ifndef ARF_ELEMENTS
+#define ARF_ELEMENTS 8 /* bf16 values a thread publishes: 1, 2, 4 or 8 */
+#endif
+#ifndef ARF_VECTORS
+#define ARF_VECTORS 1 /* packs of a thread, loaded together: 1, 2, 4 or 8 */
+#endif
+#ifndef ARF_PREFETCH
+#define ARF_PREFETCH ARF_K /* expert rows in flight: 1..K */
+#endif
+#ifndef ARF_RANK_LANES
+#define ARF_RANK_LANES 1 /* lanes that share a pack: 1, 2, 4 or 8, at most R */
+#endif
+#ifndef ARF_SLICES
+#define ARF_SLICES                                                                 \
+    0 /* BT: 0 the owner of token m is m mod R; 1 rank r owns packs r P/R.. of all \
+       */
+#endif
+#ifndef ARF_FINALIZE
+#define ARF_FINALIZE 0 /* the pattern */
+#endif
+#ifndef ARF_MAX_THREADS
+#define ARF_MAX_THREADS 1024
+#endif
+#else /* the host's arrays have room for any team */
+#define ARF_VIEW_RANKS 72
+#define ARF_VIEW_LOCAL_RANKS 72
+#endif
+#ifndef ARF_VIEW_RANKS
+#define ARF_VIEW_RANKS ARF_R
+#define ARF_VIEW_LOCAL_RANKS ARF_LOCAL_RANKS
+#endif
+
+/* Dynamic shared memory of the kernels that finish rows: every block keeps its packs of the
+ * pre-norm row. parts: cluster size; lanes: ARF_RANK_LANES (1 but for LL). */
+#define ARF_ROW_SHARED(hidden, parts, threads, lanes)                              \
+    (16u * ((unsigned)(threads) / (lanes)) *                                       \
+     ((((unsigned)(hidden) / 8) + (parts) * ((unsigned)(threads) / (lanes)) - 1) / \
+      ((parts) * ((unsigned)(threads) / (lanes)))))
+
+/* ---- parameters ---------------------------------------------------------------------------- */
+
+/* Bits of arf_call.flags. */
+#define ARF_WEIGHTS_ARE_FP32 1u /* routing weights: fp32, else bf16 */
+#define ARF_SHARED_EARLY 2u     /* knob load_shared_expert_before_pdl */
+#define ARF_TRIGGER_EARLY 4u    /* knob publish_release_before_store: trigger, then store */
+
+typedef struct arf_call {
+    long long tokens; /* M >= 1, at most the capacity of the protocol */
+    float epsilon, weight_bias, routed_scale;
+    unsigned flags;
+} arf_call;
+
+/* Device pointers of one local rank; NULL where the shape's switches say so (arfuse.h). */
+typedef struct arf_operand_view {
+    const void *input;
+    const void *routed, *weights;
+    const int *indices;
+    const void *shared, *residual, *gamma;
+    void *residual_out, *norm_out;
+    void *contribution; /* finalize kernel: where it writes, [M,H] */
+    float *inverse_rms; /* [M], for tests; NULL in production */
+} arf_operand_view;
+
+typedef struct arf_operand_table {
+    arf_operand_view of[ARF_VIEW_LOCAL_RANKS];
+} arf_operand_table;
+
+/* Constant over the life of a space. */
+typedef struct arf_team_view {
+    int first_rank; /* team rank of local rank 0 */
+    int reserved;
+    arf_word wait_limit_ns; /* of every wait, by the global timer; 0: none */
+    arf_word *mirror;       /* host-mapped, device address: the first culprit is copied here; one
+                               word a process, zero at creation */
+    /* Byte offsets of the mailboxes in a segment, and capacities in tokens. 0 where unused. */
+    arf_word ll, bt_contribution, bt_row, unfused_contribution, unfused_row;
+    long long ll_capacity, bt_capacity, unfused_capacity;
+    char *peer[ARF_VIEW_RANKS]; /* segment of team rank r, own ones included */
+} arf_team_view;
+
+/* ---- the control block at the start of every segment ------------------------------------------
+ */
+
+/*
+ * A mailbox's call counter. The first kernel of a call reads `next` and sets `active`; its other
+ * kernels read `active`; the last sets next = active + 1. No word is read and written by the same
+ * grid, so it cannot matter in which order its blocks run. ll_single has one grid only: there the
+ * block that takes the last ticket, when all have read `next`, advances it.
+ */
+typedef struct arf_epoch {
+    arf_word next, active;
+    unsigned ticket[2]; /* blocks that are through, of the (two) kernels that count theirs; back to
+                           0 at the end of each grid */
+    unsigned pad[26];
+} arf_epoch; /* 128 bytes: no two share a line */
+
+typedef struct arf_control {
+    /*
+     * The sticky word: 0, or the first culprit, by compare-and-swap from any rank. Once it is set,
+     * every wait on this rank ends at once and its rows are filled with NaN.
+     */
+    arf_word culprit;
+    arf_word pad[15];
+    arf_epoch ll, bt, unfused, barrier;
+    /* Counters, written by rank s alone: calls whose data of that step are all there. */
+    arf_word scattered[72], gathered[72], reached[72];
+} arf_control;
+
+/* The room that the control block takes at the start of a segment. */
+#define ARF_CONTROL_BYTES 4096u
+
+/* The culprit word: valid bit, rank 7 bits, stage 4, token 20, epoch 32 (its low half). */
+#define ARF_CULPRIT(rank, stage, token, epoch)                            \
+    (1ull << 63 | (arf_word)(rank) << 56 | (arf_word)((stage)&15) << 52 | \
+     ((arf_word)(token)&0xfffffull) << 32 | ((arf_word)(epoch)&0xffffffffull))
+#define ARF_CULPRIT_RANK(word) ((int)((word) >> 56 & 0x7f))
+#define ARF_CULPRIT_STAGE(word) ((int)((word) >> 52 & 15))
+#define ARF_CULPRIT_TOKEN(word) ((long long)((word) >> 32 & 0xfffff))
+#define ARF_CULPRIT_EPOCH(word) ((word)&0xffffffffull)
+
+/* Stages, as arfuse_culprit.stage reports them. The culprit is the rank whose data were missing. */
+#define ARF_STAGE_LL_COLLECT 1     /* its contribution */
+#define ARF_STAGE_BT_REDUCE 2      /* its contribution, at the owner */
+#define ARF_STAGE_BT_NORM 3        /* the pre-norm row (or slice) that it owns */
+#define ARF_STAGE_UNFUSED_REDUCE 4 /* its contributions, all tokens (token 0) */
+#define ARF_STAGE_UNFUSED_NORM 5   /* the rows that it owns, all of them (token 0) */
+#define ARF_STAGE_BARRIER 6        /* its arrival at a team barrier */
+#define ARF_STAGE_LAUNCH 7         /* written by a host whose launch failed half-way */
+
+/* ---- team_barrier: time stamps ----------------------------------------------------------------
+ */
+
+/*
+ * arf_team_barrier: grid (L), one block of 32 x ceil(R / 32) threads a local rank; all blocks are
+ * co-resident. Waits until every team rank is there, then writes the global timer (ns) to
+ * operands.of[l].contribution, a word of 8 bytes, when that is not NULL. Flag ARF_STAMP_ONLY: no
+ * barrier, the stamp alone. call.tokens is not used. Timing a graph: team_barrier, N calls,
+ * team_barrier with ARF_STAMP_ONLY; (end - begin) / N. The global timer ticks once in 32 ns to
+ * 1 us by GPU, so N calls must last far longer than that.
+ */
+#define ARF_STAMP_ONLY 8u
+
+#endif
