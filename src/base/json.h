@@ -26,6 +26,7 @@ typedef struct arf_json arf_json; /* a whole document, owned */
 /* A value inside a document, with the path that led to it ("$.routes.allreduce[2].max_tokens"). */
 typedef struct arf_json_value {
     const void *node; /* NULL: absent (an optional member) */
+    int index;        /* place in its array or object; kept for arf_json_next */
     char path[192];
 } arf_json_value;
 
@@ -58,6 +59,12 @@ bool arf_json_member_at(const arf_json_value *object, int index, const char **na
 arfuse_status arf_json_array(const arf_json_value *array, int *count, arf_error *error);
 arf_json_value arf_json_element(const arf_json_value *array, int index);
 
+/*
+ * Walks members or elements in order, each step in constant time (the two functions above take a
+ * list's length): start with *child zeroed, until false. `name`, of a member, may be NULL.
+ */
+bool arf_json_next(const arf_json_value *container, arf_json_value *child, const char **name);
+
 bool arf_json_is_null(const arf_json_value *value);
 bool arf_json_is_object(const arf_json_value *value);
 
@@ -86,8 +93,9 @@ typedef struct arf_text {
 
 void arf_text_add(arf_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void arf_text_string(arf_text *text, const char *string); /* quoted and escaped */
-/* A finite number with at most `decimals` digits after the point and no trailing zeros; NaN and
- * infinity are a programming error that marks the text as failed. */
+/* A finite number with at most `decimals` digits after the point and no trailing zeros, or, with
+ * `decimals` -1, with the fewest digits that read back equal. NaN and infinity are a programming
+ * error that marks the text as failed. */
 void arf_text_number(arf_text *text, double number, int decimals);
 void arf_text_free(arf_text *text);
 
