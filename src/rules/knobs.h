@@ -3,6 +3,12 @@
  * One table of launch parameters ("knobs") per kernel set, protocol and pattern:
  * the one place that declares a knob's name, range, default and help. Files,
  * options, legality rules, search and kernels all read these tables.
+ *
+ * A role has one name in every set and both patterns: `threads` and
+ * `elements_per_thread` are the publishing kernel's, `collect_...` the collecting
+ * kernel's, `reduction_threads` and `rms_threads` those of BT's second and third
+ * kernel. The nested members of public configurations are flat here; `published`
+ * tells where each comes from.
  */
 #ifndef ARF_RULES_KNOBS_H
 #define ARF_RULES_KNOBS_H
@@ -16,8 +22,13 @@ typedef struct arf_knob {
     arf_knob_kind kind;
     int32_t low, high; /* inclusive range of the file format; legality may be narrower */
     int32_t fallback;  /* the default for a shape that no rule adapts */
-    bool nullable;     /* null in a published profile means "derived at build time" */
+    bool nullable;     /* may be null: "derived when the kernel is built", a fact of public sets */
     const char *help;  /* one line: meaning and effect */
+    /* Where the public configurations keep it: "collective.cluster_size"; NULL: a knob that only
+     * arfuse's own kernels have. The map is one to one inside a table. */
+    const char *published;
+    /* The steps that a search takes, ascending, ended by -1; NULL: not searched. */
+    const int32_t *ladder;
 } arf_knob;
 
 typedef struct arf_knob_table {
