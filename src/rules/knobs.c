@@ -2,8 +2,8 @@
 /*
  * The knob tables. Ranges are what the file format accepts; what a shape allows
  * is legal.c's business. Fallbacks of the GPU sets are the published values for
- * H=8192, 8 ranks (FlashInfer pull request 4358), those of the host set were
- * chosen on a two-core machine and only matter until it is tuned.
+ * H=8192, 8 ranks (FlashInfer pull request 4358); those of the host set are
+ * plain guesses that matter only until it is tuned.
  */
 #include "rules/knobs.h"
 
