@@ -92,7 +92,7 @@ benches := $(call program,tests,$(bench_src))
 programs := $(if $(tune_src),$(BUILD)/arfuse-tune) $(if $(cli_src),$(BUILD)/arfuse-profile)
 libraries := $(BUILD)/libarfuse.so $(BUILD)/libarfuse.a
 
-.PHONY: all lib tests check check-long bench install uninstall clean format
+.PHONY: all lib tests check check-long modelcheck bench install uninstall clean format
 all: $(programs) $(libraries) $(examples)
 lib: $(libraries)
 tests: all $(units) $(mpis)
@@ -181,6 +181,10 @@ check: tests
 
 check-long: tests
 	$(quiet)BUILD=$(BUILD) ARFUSE_TEST_LONG=1 tests/run
+
+# The waits, model-checked: every model holds, every twin with a planted fault fails.
+modelcheck:
+	$(quiet)tests/run tests/model/run.sh
 
 bench: all $(benches)
 	$(quiet)for b in $(benches); do $$b || exit 1; done
