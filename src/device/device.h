@@ -81,7 +81,9 @@ typedef struct arf_device_ops {
 
     /*
      * Enqueues one call on every local rank (the host device runs it at once). Collective in
-     * effect: all ranks launch the same. No allocation, lock or log. On failure nothing was
+     * effect: all ranks launch the same. A call of 0 tokens touches nothing, no epoch either: it
+     * waits for no peer, so if it took a generation, a rank could come round to one that a peer
+     * has not read yet (tests/model/ll.pml, twin ZERO). No allocation, lock or log. On failure nothing was
      * enqueued, or the space is failed and peers are told.
      */
     arfuse_status (*launch)(arf_space *space, const arf_launch *launch, arf_error *error);
