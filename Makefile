@@ -142,6 +142,11 @@ $(BUILD)/libarfuse.a: $(core_obj)
 	$(quiet)objcopy --localize-hidden $(OBJ)/arfuse.o
 	$(quiet)rm -f $@ && ar rcs $@ $(OBJ)/arfuse.o
 
+# The stages of the tuner without its main and without MPI, so that unit tests can link them.
+$(OBJ)/libtune.a: $(call object,$(filter-out src/tune/main.c src/tune/group.c,$(tune_src)))
+	$(call say,AR,$@)
+	$(quiet)rm -f $@ && ar rcs $@ $^
+
 $(BUILD)/arfuse-tune: $(call object,$(tune_src)) $(OBJ)/libcore.a
 	$(call say,LINK,$@)
 	$(quiet)$(MPICC) -o $@ $^ $(LDFLAGS_ALL) $(LIBS)
@@ -159,7 +164,8 @@ $(BUILD)/examples/%: src/examples/%.c $(BUILD)/libarfuse.so
 	  $(if $(filter 1,$(TSAN)),-fsanitize=thread) $(if $(filter 1,$(COVERAGE)),--coverage) \
 	  -o $@ $< -L$(BUILD) -larfuse -pthread -Wl,-rpath,'$$ORIGIN/..'
 
-$(BUILD)/tests/%_test: $(OBJ)/tests/unit/%_test.o $(call object,$(helper_src)) $(OBJ)/libcore.a
+$(BUILD)/tests/%_test: $(OBJ)/tests/unit/%_test.o $(call object,$(helper_src)) $(OBJ)/libtune.a \
+  $(OBJ)/libcore.a
 	$(call say,LINK,$@)
 	$(quiet)mkdir -p $(@D)
 	$(quiet)$(CC) -o $@ $^ $(LDFLAGS_ALL) -lcmocka $(TEST_LIBS) $(LIBS)
