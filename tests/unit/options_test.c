@@ -67,8 +67,8 @@ static void test_values(void **state)
     assert_int_equal(options.pin[0].value, 128);
     assert_true(options.pin[1].pattern[ARF_FINALIZE]);
     assert_int_equal(options.pin[1].value, 1);
-    assert_double_equal(options.budget_seconds, 1.5, 0);
-    assert_double_equal(options.noise_aim, 0.005, 1e-12);
+    assert_float_equal(options.budget_seconds, 1.5, 0);
+    assert_float_equal(options.noise_aim, 0.005, 1e-7);
     assert_int_equal(options.policy, ARF_DECODE);
     assert_true(options.any_numerics);
     assert_int_equal(options.format, ARF_FORMAT_JSONL);
