@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "device/host/region.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "device/host/host.h"
+#include "device/host/wait.h"
+
+int64_t arf_host_owned_most(int64_t tokens, int tp_size)
+{
+    return (tokens + tp_size - 1) / tp_size;
+}
+
+/* Puts a part of `rows` rows of `elements` behind the others, on a line of its own. Inside the
+ * reader's ranges the largest part stays below 2^53 bytes. */
+static int64_t add_part(arf_host_layout *layout, int64_t rows, int64_t elements)
+{
+    const int64_t line = sizeof(arf_line);
+    int64_t at = (layout->bytes + line - 1) / line * line;
+    layout->bytes = at + rows * elements * (int64_t)sizeof(arf_bf16);
+    return at;
+}
+
+arfuse_status arf_host_layout_of(const arf_space_spec *spec, arf_host_layout *layout,
+                                 arf_error *error)
+{
+    const int ranks = spec->shape.tp_size, hidden = spec->shape.hidden_size;
+    const int64_t *capacity = spec->capacity;
+    (void)error;
+    *layout = (arf_host_layout){.bytes = sizeof(arf_host_control)};
+    layout->ll = add_part(layout, ARF_GENERATIONS * ranks * capacity[ARF_LL], hidden);
+    /* Slices are equal (a rule of the knob), so they need no more than whole tokens do. */
+    layout->bt_source = arf_host_owned_most(capacity[ARF_BT], ranks) * hidden;
+    layout->bt = add_part(layout, ARF_GENERATIONS * ranks, layout->bt_source);
+    layout->bt_rows = add_part(layout, ARF_GENERATIONS * capacity[ARF_BT], hidden);
+    layout->ht = add_part(layout, ranks * arf_host_owned_most(capacity[ARF_HT], ranks), hidden);
+    layout->ht_rows = add_part(layout, capacity[ARF_HT], hidden);
+    layout->unfused = add_part(layout, capacity[ARF_UNFUSED], hidden);
+    layout->unfused_rows =
+        add_part(layout, arf_host_owned_most(capacity[ARF_UNFUSED], ranks), hidden);
+    const int64_t page = sysconf(_SC_PAGESIZE); /* 4 KiB here, 64 KiB elsewhere */
+    layout->bytes = (layout->bytes + page - 1) / page * page;
+    return ARFUSE_OK;
+}
+
+/* Bytes that this process may hope to get: what the machine has left, or the control group if that
+ * is less. 0: the system does not say. */
+static int64_t memory_left(void)
+{
+    long long left = 0, most = 0, used = 0;
+    FILE *file = fopen("/proc/meminfo", "re");
+    char line[128];
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "MemAvailable: %lld kB", &left) == 1)
+            break;
+    left *= 1024;
+    if (file)
+        fclose(file);
+    file = fopen("/sys/fs/cgroup/memory.max", "re"); /* says "max" when there is no limit */
+    bool limited = file && fscanf(file, "%lld", &most) == 1;
+    if (file)
+        fclose(file);
+    file = limited ? fopen("/sys/fs/cgroup/memory.current", "re") : NULL;
+    if (file && fscanf(file, "%lld", &used) == 1 && (left == 0 || most - used < left))
+        left = most - used > 0 ? most - used : 1;
+    if (file)
+        fclose(file);
+    return left;
+}
+
+arfuse_status arf_host_memory_check(const arf_host_layout *layout, int ranks, arf_error *error)
+{
+    int64_t left = memory_left();
+    if (left == 0 || layout->bytes <= left / ranks)
+        return ARFUSE_OK;
+    return arf_fail(error, ARFUSE_FAILURE,
+                    "%d ranks need %lld bytes of shared memory each, and this machine has %lld "
+                    "left for all; lower the capacity or the number of ranks",
+                    ranks, (long long)layout->bytes, (long long)left);
+}
+
+arfuse_status arf_host_region_create(const arf_host_layout *layout, int rank, int *descriptor,
+                                     arf_error *error)
+{
+    char name[32];
+    snprintf(name, sizeof name, "arfuse-rank-%d", rank);
+    int made = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (made < 0)
+        return arf_fail(error, ARFUSE_FAILURE, "memfd_create: %s", strerror(errno));
+    int code = posix_fallocate(made, 0, layout->bytes);
+    if (code != 0) {
+        close(made);
+        return arf_fail(error, ARFUSE_FAILURE,
+                        "%lld bytes of shared memory for rank %d: %s; lower the capacity or the "
+                        "number of ranks on this machine",
+                        (long long)layout->bytes, rank, strerror(code));
+    }
+    /* No peer can shrink it under another's feet. */
+    if (fcntl(made, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+        code = errno;
+        close(made);
+        return arf_fail(error, ARFUSE_FAILURE, "sealing shared memory: %s", strerror(code));
+    }
+    *descriptor = made;
+    return ARFUSE_OK;
+}
+
+arfuse_status arf_host_region_map(const arf_host_layout *layout, int rank, int descriptor,
+                                  unsigned char **region, arf_error *error)
+{
+    struct stat status;
+    if (fstat(descriptor, &status) != 0 || status.st_size != layout->bytes)
+        return arf_fail(error, ARFUSE_DISAGREE,
+                        "the shared memory of rank %d has %lld bytes; expected %lld", rank,
+                        (long long)status.st_size, (long long)layout->bytes);
+    void *at = mmap(NULL, (size_t)layout->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    if (at == MAP_FAILED)
+        return arf_fail(error, ARFUSE_FAILURE, "mapping %lld bytes of rank %d: %s",
+                        (long long)layout->bytes, rank, strerror(errno));
+    *region = at;
+    return ARFUSE_OK;
+}
+
+static void arm(unsigned char *region, int64_t from, int64_t end)
+{
+    arf_word *word = (arf_word *)(region + from);
+    for (int64_t i = 0; i < (end - from) / (int64_t)sizeof *word; i++)
+        atomic_store_explicit(&word[i], ARF_HOST_EMPTY, memory_order_relaxed);
+}
+
+void arf_host_region_arm(const arf_host_layout *layout, unsigned char *region)
+{
+    arm(region, layout->ll, layout->ht); /* LL's mailbox and both of BT lie side by side */
+}
+
+void arf_host_region_unmap(const arf_host_layout *layout, unsigned char *region)
+{
+    if (region != NULL)
+        munmap(region, (size_t)layout->bytes);
+}
