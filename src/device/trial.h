@@ -11,9 +11,9 @@
 #include "device/device.h"
 
 typedef enum arf_trial_kind {
-    ARF_TRIAL_RANDOM,      /* mixed magnitudes: wrong sum orders show */
-    ARF_TRIAL_ADVERSARIAL, /* -0.0, subnormals, NaN and Inf rows, 2^24 +1 -2^24, -1 indices whose
-                              row is NaN, repeated rows */
+    ARF_TRIAL_RANDOM,      /* mixed magnitudes: wrong sum orders show; fp32 routing weights */
+    ARF_TRIAL_ADVERSARIAL, /* -0.0, subnormals, NaN and Inf, overflow, 2^24 +1 -2^24, ties, -1
+                              indices between NaN rows, repeated rows, weight 0; bf16 weights */
     ARF_TRIAL_COUNT_RANKS, /* rank r fills with 2^r, gamma 1, residual 0: the sum names who is
                               missing or doubled */
     ARF_TRIAL_KINDS
@@ -21,24 +21,32 @@ typedef enum arf_trial_kind {
 
 typedef struct arf_trial arf_trial;
 
-/* Allocates and fills operands for up to `tokens` tokens of both patterns (K = 0: allreduce only).
- * Local; the caller votes. */
+/*
+ * Allocates and fills operands for up to `tokens` tokens (at least 1) of both patterns (K = 0:
+ * allreduce only). Local; the caller votes. The device outlives the trial. Every token of an
+ * adversarial trial has one of four themes that take turns with the seed: to see all of them at
+ * M = 1, use four seeds in a row.
+ */
 arfuse_status arf_trial_create(arf_device *device, const arf_shape *shape, int64_t tokens,
                                arf_trial_kind kind, uint64_t seed, arf_trial **trial,
                                arf_error *error);
-void arf_trial_destroy(arf_trial *trial);
+void arf_trial_destroy(arf_trial *trial); /* accepts NULL */
 
-/* [local_ranks] operand sets on the device. */
+/* [local_ranks] operand sets on the device. What the shape has not (residual, gamma, ...) is NULL.
+ * In front of `routed` lies one more NaN row, for whoever reads index -1. */
 const arfuse_operands *arf_trial_operands(const arf_trial *trial);
 /* A launch of this trial's operands with its epsilon, bias and scale; the caller sets the plan. */
 arf_launch arf_trial_launch(const arf_trial *trial, arf_pattern pattern, int64_t tokens);
 
-/* Fills both outputs of every local rank with NaN, so that an unwritten element shows. */
+/* Fills both outputs of every local rank with a NaN that no right call writes, so that an unwritten
+ * element shows. */
 arfuse_status arf_trial_poison(arf_trial *trial, arf_error *error);
 
 /*
- * Compares outputs of the first `tokens` tokens with the reference. ARFUSE_WRONG_RESULT names rank,
- * tensor, token, element and both values. Rows behind `tokens` must still be poisoned.
+ * Compares outputs of the first `tokens` tokens with the reference, after the call has ended.
+ * ARFUSE_WRONG_RESULT names rank, tensor, token, element and both values. Rows behind `tokens` must
+ * still be poisoned. Expected rows are computed once per pattern and kept: a token's bits do not
+ * depend on M, so any M up to the trial's costs one computation in all.
  */
 arfuse_status arf_trial_check(arf_trial *trial, arf_pattern pattern, int64_t tokens,
                               arf_error *error);

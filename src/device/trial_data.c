@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "device/trial_data.h"
+
+enum tensor { INPUT, SHARED, ROUTED, RESIDUAL, GAMMA, SLOTS };
+
+/* ---- bits ----------------------------------------------------------------------------------- */
+
+/* The finaliser of splitmix64 (Steele, Lea, Flood, 2014): every output bit hangs on every input
+ * bit, so a counter makes a good generator. */
+static inline uint64_t mix(uint64_t z)
+{
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+#define GOLDEN 0x9e3779b97f4a7c15u
+
+static uint64_t key_of(const arf_trial_data *data, enum tensor tensor, int rank, int64_t row)
+{
+    uint64_t key = mix(data->seed + GOLDEN * (1 + (uint64_t)tensor));
+    key = mix(key + GOLDEN * (1 + (uint64_t)rank));
+    return mix(key + GOLDEN * (1 + (uint64_t)row));
+}
+
+static inline uint64_t draw(uint64_t key, uint64_t counter)
+{
+    return mix(key + GOLDEN * (counter + 1));
+}
+
+static void fill(arf_bf16 *row, int count, arf_bf16 bits)
+{
+    for (int i = 0; i < count; i++)
+        row[i] = bits;
+}
+
+/* Both signs, all mantissas, magnitudes 2^-8 to 2^8: sums in another order round differently. */
+static void mixed_row(uint64_t key, int hidden, arf_bf16 *row)
+{
+    for (int i = 0; i < hidden; i += 4) {
+        const uint64_t bits = draw(key, (uint64_t)i);
+        for (int e = 0; e < 4; e++)
+            row[i + e] = (arf_bf16)((bits >> 16 * e & 0x87ffu) + (119u << 7));
+    }
+}
+
+/* ---- adversarial rows ------------------------------------------------------------------------ */
+
+/* What all of a row is about. The seed shifts it, so that small M see all of them, too. */
+enum row_theme { FINITE, TINY, NOT_FINITE, LARGE, ROW_THEMES };
+
+static enum row_theme theme_of(const arf_trial_data *data, int64_t token)
+{
+    return (enum row_theme)(((uint64_t)token + data->seed) % ROW_THEMES);
+}
+
+/* The packs of a finite row take turns; `turn` and `rank` say whose. */
+static void finite_pack(uint64_t key, uint64_t turn, int rank, arf_bf16 *pack)
+{
+    /* 2^24 + 1 is lost, -2^24 + 1 is not: the order of ranks decides. */
+    static const arf_bf16 cancelling[4] = {0x4b80, 0x3f80, 0xcb80, 0x3f80};
+    const uint64_t low = draw(key, 2 * turn), high = draw(key, 2 * turn + 1);
+    for (int i = 0; i < ARF_PACK; i++) {
+        const unsigned bits = (unsigned)((i < 4 ? low : high) >> 16 * (i % 4) & 0xffffu);
+        switch (turn % 4) {
+        case 0: /* as random data */
+            pack[i] = (arf_bf16)((bits & 0x87ffu) + (119u << 7));
+            break;
+        case 1: /* the sentinel as data */
+            pack[i] = ARF_SENTINEL;
+            break;
+        case 2:
+            pack[i] = cancelling[((unsigned)rank + turn / 4 + (unsigned)i) % 4];
+            break;
+        default: /* 256 to 510 plus a few ones: sums half way between two bf16 values */
+            pack[i] = (arf_bf16)(rank == 0 ? 0x4380u | (bits & 0x7fu) : bits & 1u ? 0x3f80u : 0u);
+            break;
+        }
+    }
+}
+
+static void adversarial_row(uint64_t key, enum row_theme theme, uint64_t turn, int rank, int hidden,
+                            arf_bf16 *row)
+{
+    for (int at = 0; at < hidden; at += ARF_PACK) {
+        const uint64_t pack = (uint64_t)at / ARF_PACK;
+        finite_pack(key, turn + pack, rank, row + at);
+        for (int i = 0; i < ARF_PACK; i++) {
+            const uint64_t bits = draw(~key, (uint64_t)(at + i));
+            arf_bf16 *value = &row[at + i];
+            if (theme == TINY) /* 0x8001, -0.0 and their like; a quarter are any subnormal */
+                *value = (arf_bf16)((bits & 0x8000u) |
+                                    (bits & 0x30000u ? bits & 1u : bits >> 40 & 0x7fu));
+            else if (theme == LARGE && pack % 2 == 0) /* sums beyond the largest number */
+                *value = (arf_bf16)(0x7f00u | (bits & 0x807fu));
+            else if (theme == NOT_FINITE && bits % 61 == 0) /* NaN of any sign and payload */
+                *value = (arf_bf16)(0x7f80u | (bits >> 16 & 0x807fu) | 1u);
+            else if (theme == NOT_FINITE && bits % 61 == 1) /* Inf, also one against another */
+                *value = (arf_bf16)(0x7f80u | (bits >> 16 & 0x8000u));
+        }
+    }
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+static arf_bf16 power_of_two(int exponent)
+{
+    return (arf_bf16)((127 + exponent) << 7);
+}
+
+static void token_row(const arf_trial_data *data, enum tensor tensor, int rank, int64_t token,
+                      arf_bf16 *row)
+{
+    const uint64_t key = key_of(data, tensor, rank, token);
+    const int hidden = data->shape.hidden_size;
+    if (data->kind == ARF_TRIAL_ADVERSARIAL)
+        adversarial_row(key, theme_of(data, token), (uint64_t)token, rank, hidden, row);
+    else
+        mixed_row(key, hidden, row);
+}
+
+void arf_trial_input(const arf_trial_data *data, int rank, int64_t token, arf_bf16 *row)
+{
+    if (data->kind == ARF_TRIAL_COUNT_RANKS)
+        fill(row, data->shape.hidden_size, power_of_two(rank));
+    else
+        token_row(data, INPUT, rank, token, row);
+}
+
+/* Counting ranks, a finalize adds up to 2^rank, too: half of it here if there is a shared expert,
+ * and the rest over the slots (see arf_trial_slots). */
+void arf_trial_shared(const arf_trial_data *data, int rank, int64_t token, arf_bf16 *row)
+{
+    if (data->kind == ARF_TRIAL_COUNT_RANKS)
+        fill(row, data->shape.hidden_size, power_of_two(rank - 1));
+    else
+        token_row(data, SHARED, rank, token, row);
+}
+
+void arf_trial_routed(const arf_trial_data *data, int rank, int64_t index, arf_bf16 *row)
+{
+    const int hidden = data->shape.hidden_size;
+    const uint64_t key = key_of(data, ROUTED, rank, index);
+    if (index <= 0 || index >= data->routed_rows - 1) {
+        fill(row, hidden, 0xffc1);
+    } else if (data->kind == ARF_TRIAL_COUNT_RANKS) {
+        fill(row, hidden, power_of_two(rank));
+    } else if (data->kind == ARF_TRIAL_ADVERSARIAL) {
+        /* Few rows of NaN or of large values: a token gathers many. */
+        const uint64_t lot = draw(key, 0) % 64;
+        const enum row_theme theme = lot == 0   ? NOT_FINITE
+                                     : lot == 1 ? LARGE
+                                     : lot < 10 ? TINY
+                                                : FINITE;
+        adversarial_row(key, theme, (uint64_t)index, rank, hidden, row);
+    } else {
+        mixed_row(key, hidden, row);
+    }
+}
+
+void arf_trial_residual(const arf_trial_data *data, int64_t token, arf_bf16 *row)
+{
+    if (data->kind == ARF_TRIAL_COUNT_RANKS)
+        fill(row, data->shape.hidden_size, 0);
+    else
+        token_row(data, RESIDUAL, 1, token, row);
+}
+
+void arf_trial_gamma(const arf_trial_data *data, arf_bf16 *row)
+{
+    if (data->kind == ARF_TRIAL_COUNT_RANKS)
+        fill(row, data->shape.hidden_size, 0x3f80);
+    else
+        mixed_row(key_of(data, GAMMA, 0, 0), data->shape.hidden_size, row);
+}
+
+/* ---- slots ----------------------------------------------------------------------------------- */
+
+static int32_t any_row(const arf_trial_data *data, uint64_t bits)
+{
+    return (int32_t)(1 + bits % (uint64_t)(data->routed_rows - 2));
+}
+
+/* Weights 1/2, 1/4, ... whose sum is 1, or 1/2 beside a shared expert: exact in any float. */
+static float counting_weight(const arf_trial_data *data, int k)
+{
+    const int shift = data->shape.shared_expert == ARF_ON ? 1 : 0;
+    const int step = k + 1 < data->shape.top_k ? k + 1 : k;
+    return ldexpf(1.0f, -(step + shift));
+}
+
+static arf_bf16 adversarial_weight(enum row_theme theme, uint64_t bits)
+{
+    if (theme == TINY) /* products below the least normal number */
+        return (arf_bf16)((bits & 0x83ffu) | 0x0080u);
+    if (bits >> 32 & 15u)
+        return (arf_bf16)((bits & 0x81ffu) | 0x3e00u); /* 0.125 to 2, both signs */
+    return 0;                                          /* does not drop the slot */
+}
+
+void arf_trial_slots(const arf_trial_data *data, int rank, int64_t token, int32_t *indices,
+                     void *weights)
+{
+    const uint64_t key = key_of(data, SLOTS, rank, token);
+    const uint64_t lot = draw(key, 0) % 8;
+    for (int k = 0; k < data->shape.top_k; k++) {
+        const uint64_t bits = draw(key, 1 + (uint64_t)k);
+        indices[k] = any_row(data, bits >> 24);
+        switch (data->kind) {
+        case ARF_TRIAL_COUNT_RANKS:
+            ((float *)weights)[k] = counting_weight(data, k);
+            break;
+        case ARF_TRIAL_ADVERSARIAL:
+            ((arf_bf16 *)weights)[k] = adversarial_weight(theme_of(data, token), bits);
+            if (lot == 0 || (lot > 2 && bits >> 20 & 1u)) /* all dropped; or half of them */
+                indices[k] = -1;
+            else if (lot == 1 && k > 0) /* one row, K times */
+                indices[k] = indices[0];
+            break;
+        default:
+            ((float *)weights)[k] = (float)(bits & 0xffffffu) * 0x1p-24f;
+            if (bits >> 60 == 0)
+                indices[k] = -1;
+            break;
+        }
+    }
+}
+
+/* ---- the whole --------------------------------------------------------------------------------
+ */
+
+arf_trial_data arf_trial_data_of(const arf_shape *shape, int64_t tokens, arf_trial_kind kind,
+                                 uint64_t seed)
+{
+    const int64_t slots = tokens * shape->top_k, modest = 4 * tokens;
+    const int64_t pool = slots < modest ? slots : modest;
+    arf_trial_data data = {
+        .shape = *shape,
+        .kind = kind,
+        .seed = seed,
+        .routed_rows = (pool > 0 ? pool : 1) + 2,
+        .weights_type = kind == ARF_TRIAL_ADVERSARIAL ? ARFUSE_WEIGHTS_BF16 : ARFUSE_WEIGHTS_FP32,
+        .epsilon = kind == ARF_TRIAL_ADVERSARIAL ? 1e-5f : 1e-6f,
+        .weight_bias = kind == ARF_TRIAL_ADVERSARIAL ? 1.0f : 0.0f,
+        .routed_scale = kind == ARF_TRIAL_RANDOM ? 2.5f : 1.0f,
+    };
+    return data;
+}
+
+const char *arf_trial_kind_name(arf_trial_kind kind)
+{
+    static const char *const name[ARF_TRIAL_KINDS] = {"random", "adversarial", "count-ranks"};
+    return name[kind];
+}
