@@ -11,7 +11,8 @@
 #include "device/device.h"
 
 typedef enum arf_trial_kind {
-    ARF_TRIAL_RANDOM,      /* mixed magnitudes: wrong sum orders show; fp32 routing weights */
+    ARF_TRIAL_RANDOM,      /* large terms that cancel: a wrong order of ranks or slots shows at
+                              once; fp32 routing weights */
     ARF_TRIAL_ADVERSARIAL, /* -0.0, subnormals, NaN and Inf, overflow, 2^24 +1 -2^24, ties, -1
                               indices between NaN rows, repeated rows, weight 0; bf16 weights */
     ARF_TRIAL_COUNT_RANKS, /* rank r fills with 2^r, gamma 1, residual 0: the sum names who is
@@ -24,8 +25,8 @@ typedef struct arf_trial arf_trial;
 /*
  * Allocates and fills operands for up to `tokens` tokens (at least 1) of both patterns (K = 0:
  * allreduce only). Local; the caller votes. The device outlives the trial. Every token of an
- * adversarial trial has one of four themes that take turns with the seed: to see all of them at
- * M = 1, use four seeds in a row.
+ * adversarial trial has one of five themes that take turns with the seed: to see all of them at
+ * M = 1, use five seeds in a row.
  */
 arfuse_status arf_trial_create(arf_device *device, const arf_shape *shape, int64_t tokens,
                                arf_trial_kind kind, uint64_t seed, arf_trial **trial,
