@@ -104,8 +104,8 @@ static const arf_knob arfuse_ll_finalize[] = {ELEMENTS(4, "elements_per_thread")
                                               KERNELS,
                                               PDL("collective.enable_pdl")};
 
-#define PUBLISH_VECTORS                                                                  \
-    NUMBER("vectors_per_thread", 1, 64, 1, "publish_vectors_per_thread", STEPS(1, 2, 4), \
+#define PUBLISH_VECTORS                                                                     \
+    NUMBER("vectors_per_thread", 1, 64, 1, "publish_vectors_per_thread", STEPS(1, 2, 4, 8), \
            "packs a publishing thread handles")
 static const arf_knob arfuse_bt_allreduce[] = {THREADS(128, "publish_threads"), PUBLISH_VECTORS,
                                                OWNER, REDUCE_AND_NORM(32),

@@ -34,7 +34,7 @@ typedef struct arf_knob {
 typedef struct arf_knob_table {
     int count; /* at most ARF_MAX_KNOBS; 0: the protocol exists but has nothing to tune */
     const arf_knob *knob;
-    int version;   /* raised by hand when a knob changes meaning (design section 6) */
+    int version;    /* raised by hand when a knob changes meaning (design section 6) */
     bool supported; /* false: this set has no such protocol or pattern */
 } arf_knob_table;
 
@@ -54,7 +54,6 @@ int32_t arf_knob_value(arf_set set, arf_protocol protocol, arf_pattern pattern,
 arf_tuning arf_tuning_fallback(const arf_knob_table *table);
 
 /* "name=value name=value ..." in table order, as tables and messages print a tuning. */
-void arf_tuning_text(const arf_knob_table *table, const arf_tuning *tuning, char *text,
-                     int size);
+void arf_tuning_text(const arf_knob_table *table, const arf_tuning *tuning, char *text, int size);
 
 #endif

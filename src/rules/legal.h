@@ -12,11 +12,11 @@
 
 /* What a kernel set's build can do beyond the published rules. */
 typedef struct arf_capabilities {
-    bool predicated_tail;   /* HT: a shard need not divide into whole reduction warps */
-    bool ht_without_norm;   /* HT with rms_norm off */
-    bool any_rank_count;    /* 1..72 instead of 2, 4, 8, 16 */
-    bool reaches_ht;        /* has HT at all */
-    bool shards_by_ranks;   /* HT cuts a token into R shards; false: the shard count is a knob */
+    bool predicated_tail; /* HT: a shard need not divide into whole reduction warps */
+    bool ht_without_norm; /* HT with rms_norm off */
+    bool any_rank_count;  /* 1..72 instead of 2, 4, 8, 16 */
+    bool reaches_ht;      /* has HT at all */
+    bool shards_by_ranks; /* HT cuts a token into R shards; false: the shard count is a knob */
 } arf_capabilities;
 arf_capabilities arf_set_capabilities(arf_set set);
 
@@ -24,8 +24,8 @@ arf_capabilities arf_set_capabilities(arf_set set);
 typedef struct arf_problem {
     arf_set set;
     arf_shape shape;
-    int sm_count;             /* 0: the host device, where no rule counts SMs */
-    int shared_bytes;         /* shared memory one block may use; 0: ARF_SHARED_BYTES */
+    int sm_count;     /* 0: host, or not known: no rule counts SMs then */
+    int shared_bytes; /* shared memory one block may use; 0: ARF_SHARED_BYTES */
 } arf_problem;
 /* 227 KiB: the most dynamic shared memory of one block on sm_90, sm_100 and sm_103
  * (CUDA C++ Programming Guide, compute capability table). */
@@ -39,6 +39,17 @@ typedef struct arf_problem {
  */
 bool arf_legal(const arf_problem *problem, arf_pattern pattern, const arf_plan *plan,
                char reason[ARF_REASON_TEXT]);
+
+/*
+ * As arf_legal, without the two rules that no public constructor checks although the kernels need
+ * them (whole warps in a norm group, stages within shared memory): what a public engine would
+ * launch. For comparison with published counts; nothing is ever run by it.
+ */
+bool arf_legal_upstream(const arf_problem *problem, arf_pattern pattern, const arf_plan *plan,
+                        char reason[ARF_REASON_TEXT]);
+
+/* The least demanding plan of a protocol: legal whenever any plan is. */
+arf_plan arf_least_plan(arf_set set, arf_pattern pattern, arf_protocol protocol);
 
 /* True when any legal plan of the protocol exists; else `reason` says why none can. */
 bool arf_reachable(const arf_problem *problem, arf_pattern pattern, arf_protocol protocol,
@@ -58,6 +69,10 @@ bool arf_derived_split(int hidden_size, arf_split *split);
 
 /* Blocks that one token's publish takes: ceil(H / (elements x threads)). */
 int arf_publish_blocks(int hidden_size, int elements_per_thread, int threads);
+
+/* Blocks of the persistent HT kernel: the SMs, rounded down to whole groups of `shards` blocks.
+ * 148 SMs and 8 shards: 144. */
+int arf_ht_blocks(int sm_count, int shards);
 
 /* Tokens that `rank` owns of `tokens` (owner of m is m mod R): 13 over 8 is 2,2,2,2,2,1,1,1. */
 int64_t arf_owned_tokens(int64_t tokens, int tp_size, int rank);
