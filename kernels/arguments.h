@@ -133,7 +133,7 @@ typedef unsigned long long arf_word;
      ((((unsigned)(hidden) / 8) + (parts) * ((unsigned)(threads) / (lanes)) - 1) / \
       ((parts) * ((unsigned)(threads) / (lanes)))))
 
-/* ---- parameters ---------------------------------------------------------------------------- */
+/* ---- parameters ----------------------------------------------------------------------------- */
 
 /* Bits of arf_call.flags. */
 #define ARF_WEIGHTS_ARE_FP32 1u /* routing weights: fp32, else bf16 */
@@ -174,8 +174,7 @@ typedef struct arf_team_view {
     char *peer[ARF_VIEW_RANKS]; /* segment of team rank r, own ones included */
 } arf_team_view;
 
-/* ---- the control block at the start of every segment ------------------------------------------
- */
+/* ---- the control block at the start of every segment ---------------------------------------- */
 
 /*
  * A mailbox's call counter. The first kernel of a call reads `next` and sets `active`; its other
@@ -223,8 +222,7 @@ typedef struct arf_control {
 #define ARF_STAGE_BARRIER 6        /* its arrival at a team barrier */
 #define ARF_STAGE_LAUNCH 7         /* written by a host whose launch failed half-way */
 
-/* ---- team_barrier: time stamps ----------------------------------------------------------------
- */
+/* ---- team_barrier: time stamps -------------------------------------------------------------- */
 
 /*
  * arf_team_barrier: grid (L), one block of 32 x ceil(R / 32) threads a local rank; all blocks are

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* BT, third of three kernels: every rank normalises every row. */
+#include "bt.cuh"
+#include "row.cuh"
+
+extern __shared__ arf_pack arf_stash[];
+
+struct arf_bt_source {
+    static constexpr int lanes = 1;
+    static constexpr bool adds_residual = false; /* the owner did */
+
+    const arf_team_view &team;
+    arf_control *control;
+    arf_word epoch;
+    int rank;
+    bool dead;
+
+    __device__ __forceinline__ void take(arf_pack &x, bool &failed, long long token, int pack,
+                                         const arf_pack &)
+    {
+        if (dead) {
+            failed = true;
+        } else if (pack < ARF_PACKS) {
+            arf_pack row[1];
+            char *at = team.peer[rank] + arf_bt_row(team, epoch, token, pack);
+            const int owner = arf_bt_owner(token, pack);
+            if (arf_wait_packs<1>(row, at, 0, 0, team, control,
+                                  ARF_CULPRIT(owner, ARF_STAGE_BT_NORM, token, epoch))) {
+                /* Re-armed as in gather.cuh: the owner writes this generation again only after data
+                 * of this rank's next call, whose first kernel waits for this grid. */
+                arf_store(at, ARF_SENTINEL_PACK);
+                x = row[0];
+            } else {
+                failed = true;
+            }
+        }
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(ARF_MAX_THREADS)
+    arf_bt_norm(const __grid_constant__ arf_call call, const __grid_constant__ arf_team_view team,
+                const __grid_constant__ arf_operand_table operands)
+{
+    __shared__ arf_row_shared<1> shared;
+    const int local = arf_local_rank(), rank = team.first_rank + local;
+    const arf_operand_view &own = operands.of[local];
+    arf_control *control = arf_control_of(team, rank);
+
+    arf_row_start(shared);
+    const arf_row_early early = arf_row_load_early<1>(call, own, false);
+    arf_grid_wait();
+    arf_grid_trigger();
+    const arf_word epoch = arf_look_word(&control->bt.active);
+    arf_bt_source source = {team, control, epoch, rank, arf_is_failed(control)};
+    arf_row_ready();
+    arf_finish_rows(call, own, source, shared, arf_stash, early);
+    if (arf_is_first_thread())
+        arf_send_word(&control->bt.next, epoch + 1);
+}

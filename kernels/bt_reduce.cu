@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * BT, second of three kernels: the owner sums what it owns, adds the residual and pushes the
+ * pre-norm packs to every rank. A rank that owns nothing runs it all the same, and does nothing.
+ */
+#include "bt.cuh"
+#include "gather.cuh"
+
+extern "C" __global__ void __launch_bounds__(ARF_MAX_THREADS)
+    arf_bt_reduce(const __grid_constant__ arf_call call, const __grid_constant__ arf_team_view team,
+                  const __grid_constant__ arf_operand_table operands)
+{
+    const int local = arf_local_rank(), rank = team.first_rank + local;
+    const arf_operand_view &own = operands.of[local];
+    arf_control *control = arf_control_of(team, rank);
+    const arf_word total = arf_bt_owned(call.tokens, rank) * ARF_BT_WIDTH;
+    const arf_word step = (arf_word)arf_row_step() * blockDim.x;
+
+    arf_grid_wait();
+    arf_grid_trigger();
+    const arf_word epoch = arf_look_word(&control->bt.active);
+    if (arf_is_failed(control))
+        return;
+    for (arf_word at = (arf_word)arf_first_row() * blockDim.x + threadIdx.x; at < total;
+         at += step) {
+        const arf_word slot = at / ARF_BT_WIDTH;
+        const int column = (int)(at % ARF_BT_WIDTH);
+        const long long token = (long long)(ARF_SLICES ? slot : slot * ARF_R + (arf_word)rank);
+        const int pack = ARF_SLICES ? rank * ARF_BT_WIDTH + column : column;
+        arf_pack residual = make_uint4(0, 0, 0, 0);
+        if (ARF_RESIDUAL)
+            residual = arf_load_once((const arf_pack *)own.residual + token * ARF_PACKS + pack);
+
+        float sum[8];
+        char *from = team.peer[rank] + arf_bt_contribution(team, epoch, slot, column);
+        if (!arf_gather_ranks<arf_power(ARF_R)>(sum, from, ARF_BT_WIDTH * 16, 0, team, control,
+                                                ARF_CULPRIT(0, ARF_STAGE_BT_REDUCE, token, epoch)))
+            return; /* all ranks have been told; their rows become NaN */
+        if (ARF_RESIDUAL) {
+            float r[8];
+            arf_widen(residual, r);
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                sum[i] = arf_add(sum[i], r[i]);
+        }
+        const arf_pack x = arf_narrow_pack(sum);
+        const arf_word to = arf_bt_row(team, epoch, token, pack);
+        int peer = rank;
+#pragma unroll 8
+        for (int i = 0; i < ARF_R; i++) {
+            peer = peer + 1 == ARF_R ? 0 : peer + 1;
+            arf_send(team.peer[peer] + to, x);
+        }
+    }
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* LL, second of two kernels: sum of all ranks, residual, norm. */
+#include "ll.cuh"
+
+extern __shared__ arf_pack arf_stash[];
+
+extern "C" __global__ void __launch_bounds__(ARF_MAX_THREADS)
+    arf_ll_collect(const __grid_constant__ arf_call call,
+                   const __grid_constant__ arf_team_view team,
+                   const __grid_constant__ arf_operand_table operands)
+{
+    __shared__ arf_row_shared<ARF_RANK_LANES> shared;
+    const int local = arf_local_rank(), rank = team.first_rank + local;
+    const arf_operand_view &own = operands.of[local];
+    arf_control *control = arf_control_of(team, rank);
+
+    arf_row_start(shared);
+    /* Publish triggered after its own wait, so all that came before it has ended: residual and
+     * gamma are complete. */
+    const arf_row_early early = arf_row_load_early<ARF_RANK_LANES>(call, own, true);
+    arf_grid_wait();
+    arf_grid_trigger();
+    const arf_word epoch = arf_look_word(&control->ll.active);
+    arf_ll_source source = {team, control, epoch, rank, arf_is_failed(control)};
+    arf_row_ready();
+    arf_finish_rows(call, own, source, shared, arf_stash, early);
+    if (arf_is_first_thread())
+        arf_send_word(&control->ll.next, epoch + 1);
+}

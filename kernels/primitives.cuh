@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The only file with PTX and intrinsics. Every function says what it promises
+ * about order; kernel bodies build on these promises alone, so that another
+ * machine can stand behind the same names.
+ *
+ * asm that touches memory is volatile: the compiler keeps these statements in
+ * program order among themselves. Those that other memory accesses must not cross have a
+ * "memory" clobber as well and say so.
+ */
+#ifndef ARF_KERNELS_PRIMITIVES_CUH
+#define ARF_KERNELS_PRIMITIVES_CUH
+
+#include "arguments.h"
+
+#define ARF_DEVICE static __device__ __forceinline__
+
+/* ---- arithmetic: each one IEEE operation, rounded to nearest even, subnormals kept ---------- */
+
+ARF_DEVICE float arf_add(float a, float b)
+{
+    return __fadd_rn(a, b);
+}
+ARF_DEVICE float arf_mul(float a, float b)
+{
+    return __fmul_rn(a, b);
+}
+ARF_DEVICE float arf_fma(float a, float b, float c)
+{
+    return __fmaf_rn(a, b, c);
+}
+ARF_DEVICE float arf_div(float a, float b)
+{
+    return __fdiv_rn(a, b);
+}
+ARF_DEVICE float arf_sqrt(float a)
+{
+    return __fsqrt_rn(a);
+}
+
+/* Two bf16 values in a word, the lower index in the low half. */
+ARF_DEVICE float arf_low(unsigned word)
+{
+    return __uint_as_float(word << 16);
+}
+ARF_DEVICE float arf_high(unsigned word)
+{
+    return __uint_as_float(word & 0xffff0000u);
+}
+/* Nearest even; every NaN becomes 0x7fff; subnormals are kept. */
+ARF_DEVICE unsigned arf_narrow(float low, float high)
+{
+    unsigned word;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    return word;
+}
+
+/* ---- lanes of a warp: all 32 must call ------------------------------------------------------ */
+
+ARF_DEVICE float arf_lane_xor(float value, int mask)
+{
+    return __shfl_xor_sync(0xffffffffu, value, mask);
+}
+
+/* ---- the block: all threads must call ------------------------------------------------------- */
+
+/* Orders all memory accesses of the block's threads before and after, at block scope. */
+ARF_DEVICE void arf_block_barrier(void)
+{
+    __syncthreads();
+}
+/* The same, and true for all when it is true for any. */
+ARF_DEVICE bool arf_block_any(bool condition)
+{
+    return __syncthreads_or(condition) != 0;
+}
+
+/* ---- plain global memory -------------------------------------------------------------------- */
+
+/* 16 bytes: eight bf16 values. */
+typedef uint4 arf_pack;
+
+/*
+ * Bulk data, read once: not kept in the first-level cache. Weak: sees what was written before this
+ * grid started, or before the grid that arf_grid_wait waited for ended.
+ */
+ARF_DEVICE arf_pack arf_load_once(const void *at)
+{
+    arf_pack v;
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(at));
+    return v;
+}
+/* 8, 4 and 2 bytes of the same. */
+ARF_DEVICE uint2 arf_load_once8(const void *at)
+{
+    uint2 v;
+    asm volatile("ld.global.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(v.x), "=r"(v.y)
+                 : "l"(at));
+    return v;
+}
+ARF_DEVICE unsigned arf_load_once4(const void *at)
+{
+    unsigned v;
+    asm volatile("ld.global.L1::no_allocate.u32 %0, [%1];" : "=r"(v) : "l"(at));
+    return v;
+}
+ARF_DEVICE unsigned arf_load_once2(const void *at)
+{
+    unsigned short v;
+    asm volatile("ld.global.L1::no_allocate.u16 %0, [%1];" : "=h"(v) : "l"(at));
+    return v;
+}
+
+/* From the second-level cache or beyond, never from a first-level line that another block's write
+ * left stale: for what is read before arf_grid_wait. No order with other accesses. */
+ARF_DEVICE arf_pack arf_load_gpu(const void *at)
+{
+    arf_pack v;
+    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(at));
+    return v;
+}
+
+/* Kept in the first-level cache: small things that every thread of a block reads. After
+ * arf_grid_wait. */
+ARF_DEVICE unsigned arf_load_word(const void *at)
+{
+    unsigned v;
+    asm volatile("ld.global.u32 %0, [%1];" : "=r"(v) : "l"(at));
+    return v;
+}
+ARF_DEVICE unsigned arf_load_half(const void *at)
+{
+    unsigned short v;
+    asm volatile("ld.global.u16 %0, [%1];" : "=h"(v) : "l"(at));
+    return v;
+}
+
+/* Weak: others see it when this grid has ended. A thread's own later accesses see it at once. */
+ARF_DEVICE void arf_store(void *at, arf_pack v)
+{
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(v.x), "r"(v.y), "r"(v.z),
+                 "r"(v.w)
+                 : "memory");
+}
+ARF_DEVICE void arf_store8(void *at, uint2 v)
+{
+    asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(at), "r"(v.x), "r"(v.y) : "memory");
+}
+ARF_DEVICE void arf_store4(void *at, unsigned v)
+{
+    asm volatile("st.global.u32 [%0], %1;" ::"l"(at), "r"(v) : "memory");
+}
+ARF_DEVICE void arf_store2(void *at, unsigned v)
+{
+    asm volatile("st.global.u16 [%0], %1;" ::"l"(at), "h"((unsigned short)v) : "memory");
+}
+
+/* ---- memory shared with peers: system scope ------------------------------------------------- */
+
+/*
+ * Relaxed at system scope: reaches the peer in bounded time, in no order with other accesses. Each
+ * bf16 value arrives whole; the values of one access may arrive apart. Enough where the payload is
+ * its own flag.
+ */
+ARF_DEVICE void arf_send(void *at, arf_pack v)
+{
+    asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(v.x),
+                 "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
+}
+ARF_DEVICE void arf_send8(void *at, uint2 v)
+{
+    asm volatile("st.relaxed.sys.global.v2.u32 [%0], {%1, %2};" ::"l"(at), "r"(v.x), "r"(v.y)
+                 : "memory");
+}
+ARF_DEVICE void arf_send4(void *at, unsigned v)
+{
+    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(at), "r"(v) : "memory");
+}
+ARF_DEVICE void arf_send2(void *at, unsigned v)
+{
+    asm volatile("st.relaxed.sys.global.u16 [%0], %1;" ::"l"(at), "h"((unsigned short)v)
+                 : "memory");
+}
+
+/* The receiving side of arf_send: always a fresh look, no order with other accesses. */
+ARF_DEVICE arf_pack arf_look(const void *at)
+{
+    arf_pack v;
+    asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(at));
+    return v;
+}
+ARF_DEVICE arf_word arf_look_word(const arf_word *at)
+{
+    arf_word v;
+    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(at));
+    return v;
+}
+ARF_DEVICE void arf_send_word(arf_word *at, arf_word v)
+{
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(at), "l"(v) : "memory");
+}
+
+/* Acquire: what the writer of the value did before its release is seen after this. */
+ARF_DEVICE arf_word arf_look_acquire(const arf_word *at)
+{
+    arf_word v;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(at) : "memory");
+    return v;
+}
+/* Release: everything this thread did or has seen (through barriers too) comes before it. */
+ARF_DEVICE void arf_send_release(arf_word *at, arf_word v)
+{
+    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(at), "l"(v) : "memory");
+}
+
+/* Compare-and-swap on a word that any rank may write; returns what stood there. Relaxed. */
+ARF_DEVICE arf_word arf_swap_if(arf_word *at, arf_word expected, arf_word wanted)
+{
+    arf_word old;
+    asm volatile("atom.relaxed.sys.global.cas.b64 %0, [%1], %2, %3;"
+                 : "=l"(old)
+                 : "l"(at), "l"(expected), "l"(wanted)
+                 : "memory");
+    return old;
+}
+
+/*
+ * Counts one up and returns the count before; release and acquire at system scope, so the block
+ * that sees the last count has seen all that the others did before theirs, stores to peers
+ * included.
+ */
+ARF_DEVICE unsigned arf_count(unsigned *at)
+{
+    unsigned old;
+    asm volatile("atom.acq_rel.sys.global.add.u32 %0, [%1], 1;" : "=r"(old) : "l"(at) : "memory");
+    return old;
+}
+/* The same without any order: counts who has passed, publishes nothing. */
+ARF_DEVICE unsigned arf_count_relaxed(unsigned *at)
+{
+    unsigned old;
+    asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;" : "=r"(old) : "l"(at) : "memory");
+    return old;
+}
+
+/* ---- dependent launch ----------------------------------------------------------------------- */
+
+/*
+ * Returns when all grids that this one depends on have ended and all they wrote is visible; at once
+ * when it was launched without dependence. No memory access moves across it.
+ */
+ARF_DEVICE void arf_grid_wait(void)
+{
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+/* Lets the next grid start once all blocks have called this or ended. Publishes nothing. */
+ARF_DEVICE void arf_grid_trigger(void)
+{
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+/* ---- the cluster of blocks that share a row ------------------------------------------------- */
+
+/* Arrive and wait, apart so that work fits between. Release and acquire at cluster scope: orders
+ * shared-memory accesses of all the cluster's blocks. All threads call both, in turn. */
+ARF_DEVICE void arf_cluster_arrive(void)
+{
+    asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+}
+ARF_DEVICE void arf_cluster_wait(void)
+{
+    asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+}
+/* Writes a word of the shared memory of another block of the cluster, at the place where `at` is in
+ * this one. The block must be known to run and must not have ended. */
+ARF_DEVICE void arf_cluster_store(float *at, int block, float v)
+{
+    unsigned here = (unsigned)__cvta_generic_to_shared(at), there;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(block));
+    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(there), "f"(v) : "memory");
+}
+
+/* ---- time ----------------------------------------------------------------------------------- */
+
+/* Nanoseconds; ticks once in 32 ns to 1 us, by GPU. */
+ARF_DEVICE arf_word arf_now(void)
+{
+    arf_word v;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(v)::"memory");
+    return v;
+}
+ARF_DEVICE void arf_rest(unsigned nanoseconds)
+{
+    __nanosleep(nanoseconds);
+}
+
+#endif

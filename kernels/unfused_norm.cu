@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Unfused, last step: residual_out and norm of every row. */
+#include "row.cuh"
+#include "unfused.cuh"
+
+extern __shared__ arf_pack arf_stash[];
+
+struct arf_unfused_source {
+    static constexpr int lanes = 1;
+    static constexpr bool adds_residual = false; /* the owner did */
+
+    const arf_team_view &team;
+    arf_control *control;
+    arf_word epoch;
+    int rank;
+    bool dead;
+
+    __device__ __forceinline__ void take(arf_pack &x, bool &failed, long long token, int pack,
+                                         const arf_pack &)
+    {
+        const int owner = (int)(token % ARF_R);
+        failed = failed || dead ||
+                 !arf_wait_counter(team, control, &control->gathered[owner], epoch + 1,
+                                   ARF_CULPRIT(owner, ARF_STAGE_UNFUSED_NORM, 0, epoch));
+        if (!failed && pack < ARF_PACKS)
+            x = arf_look(team.peer[rank] + arf_unfused_row(team, token, pack));
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(ARF_MAX_THREADS)
+    arf_unfused_norm(const __grid_constant__ arf_call call,
+                     const __grid_constant__ arf_team_view team,
+                     const __grid_constant__ arf_operand_table operands)
+{
+    __shared__ arf_row_shared<1> shared;
+    const int local = arf_local_rank(), rank = team.first_rank + local;
+    const arf_operand_view &own = operands.of[local];
+    arf_control *control = arf_control_of(team, rank);
+
+    arf_row_start(shared);
+    const arf_row_early early = arf_row_load_early<1>(call, own, false);
+    arf_grid_wait();
+    arf_grid_trigger();
+    const arf_word epoch = arf_look_word(&control->unfused.active);
+    arf_unfused_source source = {team, control, epoch, rank, arf_is_failed(control)};
+    arf_row_ready();
+    arf_finish_rows(call, own, source, shared, arf_stash, early);
+    if (arf_is_first_thread())
+        arf_send_word(&control->unfused.next, epoch + 1);
+}

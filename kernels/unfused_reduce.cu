@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Unfused, second step: owners sum their rows, add the residual (so that the sum stays in fp32 and
+ * the bits are the contract's) and write the pre-norm row to every rank.
+ */
+#include "unfused.cuh"
+
+/* The subtree of ranks first .. first + span - 1; everything is there. */
+template <int span>
+ARF_DEVICE void arf_sum_ranks(float (&sum)[8], const char *at, int first)
+{
+    if constexpr (span > 8) {
+        arf_sum_ranks<span / 2>(sum, at, first);
+        if (first + span / 2 < ARF_R) {
+            float right[8];
+            arf_sum_ranks<span / 2>(right, at, first + span / 2);
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                sum[i] = arf_add(sum[i], right[i]);
+        }
+    } else {
+        arf_pack pack[span];
+#pragma unroll
+        for (int i = 0; i < span; i++)
+            pack[i] = first + i < ARF_R ? arf_look(at + (arf_word)(first + i) * (ARF_H * 2))
+                                        : make_uint4(0, 0, 0, 0);
+        arf_tree<0, span, span>(pack, sum);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(ARF_MAX_THREADS)
+    arf_unfused_reduce(const __grid_constant__ arf_call call,
+                       const __grid_constant__ arf_team_view team,
+                       const __grid_constant__ arf_operand_table operands)
+{
+    const int local = arf_local_rank(), rank = team.first_rank + local;
+    const arf_operand_view &own = operands.of[local];
+    arf_control *control = arf_control_of(team, rank);
+    const arf_word total =
+        (arf_word)((call.tokens + ARF_R - 1 - rank) / ARF_R) * (arf_word)ARF_PACKS;
+    const arf_word step = (arf_word)arf_row_step() * blockDim.x;
+
+    arf_grid_wait();
+    arf_grid_trigger();
+    const arf_word epoch = arf_look_word(&control->unfused.active);
+    bool failed = arf_is_failed(control);
+    for (int source = (int)threadIdx.x; source < ARF_R && !failed; source += (int)blockDim.x)
+        failed = !arf_wait_counter(team, control, &control->scattered[source], epoch + 1,
+                                   ARF_CULPRIT(source, ARF_STAGE_UNFUSED_REDUCE, 0, epoch));
+    if (arf_block_any(failed))
+        return;
+
+    for (arf_word at = (arf_word)arf_first_row() * blockDim.x + threadIdx.x; at < total;
+         at += step) {
+        const arf_word slot = at / ARF_PACKS;
+        const int pack = (int)(at % ARF_PACKS);
+        const long long token = (long long)slot * ARF_R + rank;
+        float sum[8];
+        arf_sum_ranks<arf_power(ARF_R)>(
+            sum, team.peer[rank] + arf_unfused_contribution(team, slot, pack), 0);
+        if (ARF_RESIDUAL) {
+            float r[8];
+            arf_widen(arf_load_once((const arf_pack *)own.residual + token * ARF_PACKS + pack), r);
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                sum[i] = arf_add(sum[i], r[i]);
+        }
+        const arf_pack x = arf_narrow_pack(sum);
+        int peer = rank;
+#pragma unroll 8
+        for (int i = 0; i < ARF_R; i++) {
+            peer = peer + 1 == ARF_R ? 0 : peer + 1;
+            arf_send(team.peer[peer] + arf_unfused_row(team, token, pack), x);
+        }
+    }
+    arf_step_done(team, rank, &control->unfused.ticket[1],
+                  __builtin_offsetof(arf_control, gathered), epoch + 1);
+}

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Waits that end. The first wait to pass its limit writes who was missing into
+ * the sticky word of every rank; all others see their own rank's word and end.
+ */
+#ifndef ARF_KERNELS_WAIT_CUH
+#define ARF_KERNELS_WAIT_CUH
+
+#include "numerics.cuh"
+
+ARF_DEVICE arf_control *arf_control_of(const arf_team_view &team, int rank)
+{
+    return (arf_control *)team.peer[rank];
+}
+
+/* Local rank of this block, and how blocks share rows: see arguments.h, GRID. */
+ARF_DEVICE int arf_local_rank(void)
+{
+    return (int)(blockIdx.x % ARF_LOCAL_RANKS);
+}
+ARF_DEVICE long long arf_first_row(void)
+{
+    return blockIdx.x / ARF_LOCAL_RANKS;
+}
+ARF_DEVICE long long arf_row_step(void)
+{
+    return gridDim.x / ARF_LOCAL_RANKS;
+}
+/* One thread of a local rank's part of the grid. */
+ARF_DEVICE bool arf_is_first_thread(void)
+{
+    return blockIdx.x < ARF_LOCAL_RANKS && blockIdx.y == 0 && threadIdx.x == 0;
+}
+
+/* The call has failed before this wait began: the word is set for good. */
+ARF_DEVICE bool arf_is_failed(const arf_control *control)
+{
+    return arf_look_word(&control->culprit) != 0;
+}
+
+/* Writes the culprit to every rank and once to the host; an earlier one stands: whoever
+ * wrote that told the others. */
+ARF_DEVICE void arf_report(const arf_team_view &team, arf_control *own, arf_word culprit)
+{
+    const arf_word earlier = arf_swap_if(&own->culprit, 0, culprit);
+    if (earlier)
+        culprit = earlier;
+    else
+#pragma unroll 1
+        for (int rank = 0; rank < ARF_R; rank++)
+            arf_swap_if(&arf_control_of(team, rank)->culprit, 0, culprit);
+    if (team.mirror && arf_look_word(team.mirror) == 0)
+        arf_send_word(team.mirror, culprit);
+}
+
+#define ARF_LOOKS_PER_CHECK 64 /* a check reads the timer and the sticky word: keep it rare */
+
+typedef struct arf_patience {
+    unsigned looks;
+    arf_word start; /* 0: the timer has not been read yet */
+} arf_patience;
+
+/* After a look that found nothing: true to look again. False: the wait has failed, everyone has
+ * been told, and the row must be given up. */
+ARF_DEVICE bool arf_look_again(arf_patience &patience, const arf_team_view &team, arf_control *own,
+                               arf_word culprit)
+{
+    if (++patience.looks % ARF_LOOKS_PER_CHECK)
+        return true;
+    const arf_word word = arf_look_word(&own->culprit);
+    if (word) {
+        arf_report(team, own, word); /* brings it to the host */
+        return false;
+    }
+    if (team.wait_limit_ns == 0)
+        return true;
+    const arf_word now = arf_now();
+    if (patience.start == 0)
+        patience.start = now;
+    if (now - patience.start < team.wait_limit_ns)
+        return true;
+    arf_report(team, own, culprit);
+    return false;
+}
+
+/* Waits until *counter is at least `least`; then sees all that came before it. */
+ARF_DEVICE bool arf_wait_counter(const arf_team_view &team, arf_control *own,
+                                 const arf_word *counter, arf_word least, arf_word culprit)
+{
+    arf_patience patience = {0, 0};
+    while (arf_look_acquire(counter) < least)
+        if (!arf_look_again(patience, team, own, culprit))
+            return false;
+    return true;
+}
+
+/*
+ * Waits for `count` packs, `stride` bytes apart, of ranks first .. first + count - 1 (those below
+ * ARF_R), and leaves them in `pack`. All loads are in flight at once; only what is missing is
+ * looked at again. `culprit` names rank 0. False: failed, `pack` is not to be used.
+ */
+template <int count>
+ARF_DEVICE bool arf_wait_packs(arf_pack (&pack)[count], const char *at, arf_word stride, int first,
+                               const arf_team_view &team, arf_control *own, arf_word culprit)
+{
+    int missing = -1; /* the lowest rank whose pack has not arrived */
+#pragma unroll
+    for (int i = 0; i < count; i++)
+        if (first + i < ARF_R)
+            pack[i] = arf_look(at + i * stride);
+#pragma unroll
+    for (int i = count - 1; i >= 0; i--)
+        if (first + i < ARF_R && !arf_arrived(pack[i]))
+            missing = first + i;
+    arf_patience patience = {0, 0};
+    while (missing >= 0) {
+        if (!arf_look_again(patience, team, own, culprit | (arf_word)missing << 56))
+            return false;
+        missing = -1;
+#pragma unroll
+        for (int i = 0; i < count; i++)
+            if (first + i < ARF_R && !arf_arrived(pack[i]))
+                pack[i] = arf_look(at + i * stride);
+#pragma unroll
+        for (int i = count - 1; i >= 0; i--)
+            if (first + i < ARF_R && !arf_arrived(pack[i]))
+                missing = first + i;
+    }
+    return true;
+}
+
+#endif
