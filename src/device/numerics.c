@@ -103,7 +103,6 @@ void arf_finalize_row(const arf_slots *slots, const arf_bf16 *shared, int first,
     }
 }
 
-ARF_WITH_FMA
 void arf_contribution_row(const arf_bf16 *input, int count, arf_bf16 *contribution)
 {
     for (int at = 0; at < count; at += ARF_PACK) {
@@ -114,32 +113,37 @@ void arf_contribution_row(const arf_bf16 *input, int count, arf_bf16 *contributi
     }
 }
 
-ARF_WITH_FMA
+/* Half the ranks' sums of so many elements stay in the first-level cache. */
+#define REDUCE_BLOCK 64
+
 void arf_reduce_row(const arf_bf16 *const *from, int ranks, const arf_bf16 *residual, int count,
                     arf_bf16 *x)
 {
-    for (int at = 0; at < count; at += ARF_PACK) {
-        float sum[ARF_MAX_RANKS][ARF_PACK];
-        for (int rank = 0; rank < ranks; rank++)
-            for (int i = 0; i < ARF_PACK; i++)
-                sum[rank][i] = arf_bf16_to_float(from[rank][at + i]);
+    for (int at = 0; at < count; at += REDUCE_BLOCK) {
+        const int n = count - at < REDUCE_BLOCK ? count - at : REDUCE_BLOCK;
+        float sum[(ARF_MAX_RANKS + 1) / 2][REDUCE_BLOCK];
+        for (int pair = 0; pair < ranks / 2; pair++) {
+            const arf_bf16 *left = from[2 * pair] + at, *right = from[2 * pair + 1] + at;
+            for (int i = 0; i < n; i++)
+                sum[pair][i] = arf_bf16_to_float(left[i]) + arf_bf16_to_float(right[i]);
+        }
         /* An odd last one would be added to padding. That changes nothing but -0.0, which a
          * contribution never is and a sum of others never becomes. */
-        for (int left = ranks; left > 1; left = (left + 1) / 2) {
+        if (ranks % 2)
+            for (int i = 0; i < n; i++)
+                sum[ranks / 2][i] = arf_bf16_to_float(from[ranks - 1][at + i]);
+        for (int left = (ranks + 1) / 2; left > 1; left = (left + 1) / 2) {
             for (int pair = 0; pair < left / 2; pair++)
-                for (int i = 0; i < ARF_PACK; i++)
+                for (int i = 0; i < n; i++)
                     sum[pair][i] = sum[2 * pair][i] + sum[2 * pair + 1][i];
             if (left % 2)
                 memcpy(sum[left / 2], sum[left - 1], sizeof sum[0]);
         }
-        if (residual) {
-            for (int i = 0; i < ARF_PACK; i++)
+        if (residual)
+            for (int i = 0; i < n; i++)
                 sum[0][i] += arf_bf16_to_float(residual[at + i]);
-        }
-        arf_bf16 out[ARF_PACK];
-        for (int i = 0; i < ARF_PACK; i++)
-            out[i] = arf_float_to_bf16(sum[0][i]);
-        memcpy(x + at, out, sizeof out);
+        for (int i = 0; i < n; i++)
+            x[at + i] = arf_float_to_bf16(sum[0][i]);
     }
 }
 
@@ -152,7 +156,6 @@ float arf_squares_row(const arf_bf16 *x, int hidden_size)
     return tree_total(&t);
 }
 
-ARF_WITH_FMA
 void arf_normalise_row(const arf_bf16 *x, float inv, const arf_bf16 *gamma, float weight_bias,
                        int count, arf_bf16 *norm)
 {

@@ -27,11 +27,12 @@
 /*
  * Baseline x86-64 has no fused multiply-add: there fmaf is a library call per element. Functions
  * marked so are compiled twice and chosen once when the program is loaded; both give the same bits.
- * Sanitizers cannot instrument the resolver, which runs before they are set up.
+ * By feature, not by processor: "arch=haswell" would choose the slow one on all others. Sanitizers
+ * cannot instrument the resolver, which runs before they are set up.
  */
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && \
     !defined(__FMA__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define ARF_WITH_FMA __attribute__((target_clones("arch=haswell", "default")))
+#define ARF_WITH_FMA __attribute__((target_clones("fma", "default")))
 #else
 #define ARF_WITH_FMA
 #endif
