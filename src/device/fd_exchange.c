@@ -71,7 +71,7 @@ static void describe_node(contact *self)
     else
         gethostname(self->node, sizeof self->node - 1);
     struct stat status;
-    if (stat("/proc/self/ns/net", &status) == 0)
+    if (stat("/proc/thread-self/ns/net", &status) == 0)
         self->network = status.st_ino;
     self->user = geteuid();
 }
@@ -347,11 +347,14 @@ static arfuse_status attempt(const arf_team *team, bool in_folder, const int *ow
                              double limit_seconds, arf_error *error)
 {
     exchange *x = calloc(1, sizeof *x);
-    arfuse_status status = x ? ARFUSE_OK : arf_fail(error, ARFUSE_FAILURE, "out of memory");
-    ARF_TRY_GOTO(status, arf_team_vote(team, status, error), done);
-    x->team = team, x->own = own, x->all = all, x->listener = -1;
-    describe_node(&x->self);
-    status = open_listener(x, in_folder, error);
+    arfuse_status status;
+    if (x == NULL) {
+        status = arf_fail(error, ARFUSE_FAILURE, "out of memory for passing descriptors");
+    } else {
+        x->team = team, x->own = own, x->all = all, x->listener = -1;
+        describe_node(&x->self);
+        status = open_listener(x, in_folder, error);
+    }
     ARF_TRY_GOTO(status, arf_team_vote(team, status, error), done);
     ARF_TRY_GOTO(status, arf_team_allgather(team, &x->self, x->peer, sizeof x->self, error), done);
     ARF_TRY_GOTO(status, same_place(x, in_folder, error), done);
