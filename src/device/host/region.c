@@ -32,7 +32,12 @@ arfuse_status arf_host_layout_of(const arf_space_spec *spec, arf_host_layout *la
 {
     const int ranks = spec->shape.tp_size, hidden = spec->shape.hidden_size;
     const int64_t *capacity = spec->capacity;
-    (void)error;
+    for (int protocol = 0; protocol < ARF_PROTOCOLS; protocol++) {
+        int64_t bytes;
+        if (capacity[protocol] != 0 && protocol != ARF_SEPARATE) /* has no peer-visible memory */
+            ARF_TRY(arf_mailbox_bytes(&spec->shape, (arf_protocol)protocol, capacity[protocol],
+                                      &bytes, error));
+    }
     *layout = (arf_host_layout){.bytes = sizeof(arf_host_control)};
     layout->ll = add_part(layout, ARF_GENERATIONS * ranks * capacity[ARF_LL], hidden);
     /* Slices are equal (a rule of the knob), so they need no more than whole tokens do. */

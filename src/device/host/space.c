@@ -195,6 +195,7 @@ static int knob(const arf_host_plan *p, const char *name)
 static arfuse_status check_plan(const arf_host_space *space, arf_pattern pattern,
                                 const arf_plan *plan, arf_error *error)
 {
+    const arf_shape *shape = &space->base.spec.shape;
     const char *name = arf_protocol_name(plan->protocol);
     if (plan->transport != ARF_UNICAST)
         return arf_fail(error, ARFUSE_NOT_SUPPORTED,
@@ -207,13 +208,10 @@ static arfuse_status check_plan(const arf_host_space *space, arf_pattern pattern
     if (plan->tuning_null)
         return arf_fail(error, ARFUSE_NOT_SUPPORTED, "%s: a plan without its tuning cannot run",
                         name);
-    const arf_knob_table *table = arf_knobs(ARF_SET_HOST, plan->protocol, pattern);
-    for (int i = 0; i < table->count; i++)
-        if (plan->tuning.value[i] < table->knob[i].low ||
-            plan->tuning.value[i] > table->knob[i].high)
-            return arf_fail(error, ARFUSE_USAGE, "%s %s: %s %d: expected %d to %d", name,
-                            arf_pattern_name(pattern), table->knob[i].name, plan->tuning.value[i],
-                            table->knob[i].low, table->knob[i].high);
+    arf_problem problem = arf_device_problem(space->base.device, shape);
+    char reason[ARF_REASON_TEXT];
+    if (!arf_legal(&problem, pattern, plan, reason))
+        return arf_fail(error, ARFUSE_USAGE, "%s %s: %s", name, arf_pattern_name(pattern), reason);
     if (space->base.spec.capacity[plan->protocol] == 0)
         return arf_fail(error, ARFUSE_USAGE, "%s: the space was made without room for it", name);
     return ARFUSE_OK;
