@@ -4,8 +4,8 @@
  * residual and pushes the pre-norm row to every rank, and all normalise. Two hops,
  * far fewer bytes; both mailboxes work as LL's does, and rotate together.
  *
- * The owner holds whole tokens (m mod R), or a slice of every token. Slice 0 is
- * never empty, so rank 0 owns something of every call with tokens either way.
+ * The owner holds whole tokens (m mod R), or one of R equal slices of every token.
+ * Rank 0 owns something of every call with tokens either way.
  *
  * Why no peer can be writing what is re-armed here: as for LL, with the owner
  * between. This generation is written again in the third call from now. A peer

@@ -89,8 +89,8 @@ void arf_host_finish(arf_host_call *call, int64_t token, const arf_bf16 *x);
 typedef struct arf_host_slice {
     int first, count;
 } arf_host_slice;
-/* Cuts H into `slices` parts of whole packs, the first ones as large as any: slice 0 is never
- * empty, later ones may be. */
+/* Cuts H into `slices` parts of whole packs; where they do not come out equal, the last ones are
+ * smaller, or empty. */
 arf_host_slice arf_host_slice_of(int hidden_size, int slices, int index);
 
 #endif

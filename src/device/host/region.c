@@ -17,38 +17,36 @@ int64_t arf_host_owned_most(int64_t tokens, int tp_size)
     return (tokens + tp_size - 1) / tp_size;
 }
 
-/* Puts a part of `rows` rows of `elements` behind the others, on a line of its own. Inside the
- * reader's ranges the largest part stays below 2^53 bytes. */
-static int64_t add_part(arf_host_layout *layout, int64_t rows, int64_t elements)
+/* Puts a protocol's memory, as rules/sizing.h states it, behind the others on a line of its own. */
+static arfuse_status add_part(arf_host_layout *layout, const arf_space_spec *spec,
+                              arf_protocol protocol, int64_t *at, arf_error *error)
 {
     const int64_t line = sizeof(arf_line);
-    int64_t at = (layout->bytes + line - 1) / line * line;
-    layout->bytes = at + rows * elements * (int64_t)sizeof(arf_bf16);
-    return at;
+    int64_t bytes;
+    ARF_TRY(arf_mailbox_bytes(&spec->shape, protocol, spec->capacity[protocol], &bytes, error));
+    *at = (layout->bytes + line - 1) / line * line;
+    layout->bytes = *at + bytes;
+    return ARFUSE_OK;
 }
 
 arfuse_status arf_host_layout_of(const arf_space_spec *spec, arf_host_layout *layout,
                                  arf_error *error)
 {
-    const int ranks = spec->shape.tp_size, hidden = spec->shape.hidden_size;
-    const int64_t *capacity = spec->capacity;
-    for (int protocol = 0; protocol < ARF_PROTOCOLS; protocol++) {
-        int64_t bytes;
-        if (capacity[protocol] != 0 && protocol != ARF_SEPARATE) /* has no peer-visible memory */
-            ARF_TRY(arf_mailbox_bytes(&spec->shape, (arf_protocol)protocol, capacity[protocol],
-                                      &bytes, error));
-    }
+    const int ranks = spec->shape.tp_size;
+    const int64_t hidden = spec->shape.hidden_size, row = hidden * (int64_t)sizeof(arf_bf16);
     *layout = (arf_host_layout){.bytes = sizeof(arf_host_control)};
-    layout->ll = add_part(layout, ARF_GENERATIONS * ranks * capacity[ARF_LL], hidden);
-    /* Slices are equal (a rule of the knob), so they need no more than whole tokens do. */
-    layout->bt_source = arf_host_owned_most(capacity[ARF_BT], ranks) * hidden;
-    layout->bt = add_part(layout, ARF_GENERATIONS * ranks, layout->bt_source);
-    layout->bt_rows = add_part(layout, ARF_GENERATIONS * capacity[ARF_BT], hidden);
-    layout->ht = add_part(layout, ranks * arf_host_owned_most(capacity[ARF_HT], ranks), hidden);
-    layout->ht_rows = add_part(layout, capacity[ARF_HT], hidden);
-    layout->unfused = add_part(layout, capacity[ARF_UNFUSED], hidden);
-    layout->unfused_rows =
-        add_part(layout, arf_host_owned_most(capacity[ARF_UNFUSED], ranks), hidden);
+    ARF_TRY(add_part(layout, spec, ARF_LL, &layout->ll, error));
+    ARF_TRY(add_part(layout, spec, ARF_BT, &layout->bt, error));
+    ARF_TRY(add_part(layout, spec, ARF_HT, &layout->ht, error));
+    ARF_TRY(add_part(layout, spec, ARF_UNFUSED, &layout->unfused, error));
+
+    /* Inside the parts: contributions first, rows behind them. Slices of tokens are equal (a rule
+     * of the knob), so that they need no more than whole tokens do. */
+    layout->bt_source = arf_host_owned_most(spec->capacity[ARF_BT], ranks) * hidden;
+    layout->bt_rows =
+        layout->bt + ARF_GENERATIONS * ranks * layout->bt_source * (int64_t)sizeof(arf_bf16);
+    layout->ht_rows = layout->ht + ranks * arf_host_owned_most(spec->capacity[ARF_HT], ranks) * row;
+    layout->unfused_rows = layout->unfused + spec->capacity[ARF_UNFUSED] * row;
     const int64_t page = sysconf(_SC_PAGESIZE); /* 4 KiB here, 64 KiB elsewhere */
     layout->bytes = (layout->bytes + page - 1) / page * page;
     return ARFUSE_OK;

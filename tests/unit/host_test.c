@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The host device in one process: local ranks are threads. */
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "device/device.h"
+#include "device/reference.h"
+#include "support/device_case.h"
+
+static bool long_run(void)
+{
+    const char *text = getenv("ARFUSE_TEST_LONG");
+    return text && strcmp(text, "1") == 0;
+}
+
+static arf_team team; /* outlives the device */
+
+static arf_device *open_host(int local_ranks)
+{
+    arfuse_bootstrap alone = ARFUSE_BOOTSTRAP_INIT;
+    arf_device_options options = {.spec = "host"};
+    arf_device *device = NULL;
+    arf_error error = ARF_ERROR_INIT;
+    assert_int_equal(arf_team_create(&alone, local_ranks, &team, &error), ARFUSE_OK);
+    assert_int_equal(arf_device_open(&options, &team, &device, &error), ARFUSE_OK);
+    return device;
+}
+
+static void passes(arfuse_status status, const arf_error *error)
+{
+    if (status != ARFUSE_OK)
+        fail_msg("%s", error->text);
+}
+
+static arf_shape shape_of(int ranks, int hidden, int top_k)
+{
+    return (arf_shape){ranks, hidden, top_k, ARF_ON, ARF_ON, ARF_ON};
+}
+
+static void bits_equal_the_reference(void **state)
+{
+    (void)state;
+    static const int ranks[] = {1, 2, 3, 4, 6, 8};
+    static const int hidden[] = {8, 2880, 6144};
+    uint64_t seed = 1;
+    for (size_t r = 0; r < sizeof ranks / sizeof *ranks; r++) {
+        arf_device *device = open_host(ranks[r]);
+        for (size_t h = 0; h < sizeof hidden / sizeof *hidden; h++) {
+            static const int top_k[] = {1, 3, 10};
+            arf_shape shape = shape_of(ranks[r], hidden[h], top_k[(r + h) % 3]);
+            /* Every pair of switches meets over the runs. */
+            shape.rms_norm = (arf_switch)(case_random(&seed) % 4 != 0);
+            shape.residual = (arf_switch)(case_random(&seed) % 3 != 0);
+            shape.shared_expert = (arf_switch)(case_random(&seed) % 3 != 0);
+            for (int kind = 0; kind < 2; kind++) {
+                arf_error error = ARF_ERROR_INIT;
+                passes(case_matrix(device, &shape, hidden[h] > 3000 ? 18 : 24, (arf_trial_kind)kind,
+                                   seed++, &error),
+                       &error);
+            }
+        }
+        arf_device_close(device);
+    }
+}
+
+static void every_switch_works_on_every_protocol(void **state)
+{
+    (void)state;
+    arf_device *device = open_host(3);
+    for (int bits = 0; bits < 8; bits++) {
+        arf_shape shape = {3,
+                           104,
+                           4,
+                           (arf_switch)(bits & 1),
+                           (arf_switch)(bits >> 1 & 1),
+                           (arf_switch)(bits >> 2 & 1)};
+        for (int kind = 0; kind < 2; kind++) {
+            arf_error error = ARF_ERROR_INIT;
+            passes(case_matrix(device, &shape, 19, (arf_trial_kind)kind, (uint64_t)bits, &error),
+                   &error);
+        }
+    }
+    arf_device_close(device);
+}
+
+static void a_dense_model_has_no_finalize(void **state)
+{
+    (void)state;
+    arf_device *device = open_host(2);
+    arf_shape shape = shape_of(2, 64, 0);
+    arf_error error = ARF_ERROR_INIT;
+    passes(case_matrix(device, &shape, 17, ARF_TRIAL_RANDOM, 3, &error), &error);
+    arf_device_close(device);
+}
+
+static void powers_of_two_add_up_to_255(void **state)
+{
+    (void)state;
+    arf_device *device = open_host(8);
+    arf_shape shape = shape_of(8, 6144, 2);
+    arf_error error = ARF_ERROR_INIT;
+    arf_space *space = NULL;
+    arf_trial *trial = NULL;
+    passes(case_space(device, &shape, 4, 30, &space, &error), &error);
+    passes(arf_trial_create(device, &shape, 4, ARF_TRIAL_COUNT_RANKS, 0, &trial, &error), &error);
+    for (int protocol = 0; protocol < ARF_SEPARATE; protocol++) {
+        passes(case_call(space, trial, ARF_ALLREDUCE, (arf_protocol)protocol, 0, 4, &error),
+               &error);
+        for (int rank = 0; rank < 8; rank++) {
+            const arf_bf16 *x = arf_trial_operands(trial)[rank].residual_out;
+            for (int i = 0; i < 4 * 6144; i++)
+                assert_true(arf_bf16_to_float(x[i]) == 255.0f);
+        }
+    }
+    arf_trial_destroy(trial);
+    device->ops->space_destroy(space);
+    arf_device_close(device);
+}
+
+static void calls_mix_freely_on_one_space(void **state)
+{
+    (void)state;
+    arf_device *device = open_host(4);
+    arf_shape shape = shape_of(4, 256, 3);
+    arf_error error = ARF_ERROR_INIT;
+    passes(case_mixed(device, &shape, 64, long_run() ? 10000 : 1500, 7, &error), &error);
+    arf_device_close(device);
+}
+
+/* Without norm and residual, and with each output left out, nothing may wait for a part that does
+ * not run. */
+static void plain_calls_keep_counters_in_step(void **state)
+{
+    (void)state;
+    for (int bits = 0; bits < 4; bits++) {
+        arf_device *device = open_host(3);
+        arf_shape shape = {3, 64, 2, (arf_switch)(bits & 1), (arf_switch)(bits >> 1), ARF_OFF};
+        arf_error error = ARF_ERROR_INIT;
+        passes(case_mixed(device, &shape, 9, 300, (uint64_t)bits, &error), &error);
+        arf_device_close(device);
+    }
+}
+
+/* ---- outputs in place or left out ----------------------------------------------------------- */
+
+static void outputs_may_be_in_place_or_left_out(void **state)
+{
+    (void)state;
+    enum { RANKS = 3, HIDDEN = 72, TOKENS = 11, VALUES = TOKENS * HIDDEN };
+    arf_device *device = open_host(RANKS);
+    arf_shape shape = shape_of(RANKS, HIDDEN, 2);
+    arf_error error = ARF_ERROR_INIT;
+    arf_space *space = NULL;
+    arf_trial *trial = NULL;
+    passes(case_space(device, &shape, TOKENS, 30, &space, &error), &error);
+    passes(arf_trial_create(device, &shape, TOKENS, ARF_TRIAL_ADVERSARIAL, 5, &trial, &error),
+           &error);
+    static arf_bf16 x[VALUES], norm[VALUES], residual[RANKS][VALUES], input[RANKS][VALUES];
+    for (int pattern = 0; pattern < 2; pattern++) {
+        arf_launch launch = arf_trial_launch(trial, (arf_pattern)pattern, TOKENS);
+        arf_reference_call call = {
+            (arf_pattern)pattern, shape,          TOKENS, launch.epsilon, launch.weight_bias,
+            launch.routed_scale,  launch.operands};
+        assert_true(arf_reference(&call, x, norm, NULL));
+        for (int protocol = 0; protocol < (pattern ? ARF_PROTOCOLS : ARF_SEPARATE); protocol++)
+            for (int variant = 0; variant < CASE_VARIANTS; variant++) {
+                arfuse_operands own[RANKS];
+                for (int rank = 0; rank < RANKS; rank++) {
+                    own[rank] = launch.operands[rank];
+                    memcpy(residual[rank], own[rank].residual, sizeof residual[rank]);
+                    memcpy(input[rank], own[rank].input, sizeof input[rank]);
+                    own[rank].residual = own[rank].residual_out = residual[rank];
+                    own[rank].input = own[rank].norm_out = input[rank];
+                    if (variant % 2)
+                        own[rank].residual_out = NULL;
+                }
+                arf_launch in_place = launch;
+                in_place.operands = own;
+                passes(case_prepare(space, (arf_protocol)protocol, variant, &in_place, &error),
+                       &error);
+                passes(device->ops->launch(space, &in_place, &error), &error);
+                for (int rank = 0; rank < RANKS; rank++) {
+                    assert_memory_equal(input[rank], norm, sizeof norm);
+                    assert_memory_equal(residual[rank],
+                                        variant % 2 ? launch.operands[rank].residual : x, sizeof x);
+                }
+            }
+    }
+    arf_trial_destroy(trial);
+    device->ops->space_destroy(space);
+    arf_device_close(device);
+}
+
+/* ---- what is refused ------------------------------------------------------------------------ */
+
+static void what_cannot_run_is_refused_by_name(void **state)
+{
+    (void)state;
+    arf_device *device = open_host(2);
+    arf_shape shape = shape_of(2, 64, 2);
+    arf_error error = ARF_ERROR_INIT;
+    arf_space_spec spec = {.shape = shape, .capacity = {[ARF_LL] = 4}, .wait_limit_seconds = 5};
+    arf_space *space = NULL;
+    passes(device->ops->space_create(device, &spec, &space, &error), &error);
+
+    int id = -1, again = -1;
+    arf_plan plan = case_plan(ARF_SET_HOST, &shape, ARF_ALLREDUCE, ARF_LL, 0);
+    passes(device->ops->prepare(space, ARF_ALLREDUCE, &plan, &id, &error), &error);
+    passes(device->ops->prepare(space, ARF_ALLREDUCE, &plan, &again, &error), &error);
+    assert_int_equal(id, again);
+    plan.transport = ARF_MULTICAST_STORE;
+    assert_int_equal(device->ops->prepare(space, ARF_ALLREDUCE, &plan, &again, &error),
+                     ARFUSE_NOT_SUPPORTED);
+    assert_non_null(strstr(error.text, "unicast only"));
+    arf_error_clear(&error);
+    plan = case_plan(ARF_SET_HOST, &shape, ARF_ALLREDUCE, ARF_BT, 0);
+    assert_int_equal(device->ops->prepare(space, ARF_ALLREDUCE, &plan, &again, &error),
+                     ARFUSE_USAGE);
+    assert_non_null(strstr(error.text, "bt"));
+    arf_error_clear(&error);
+
+    arfuse_operands none[2] = {ARFUSE_OPERANDS_INIT, ARFUSE_OPERANDS_INIT};
+    arf_launch launch = {.plan = id, .then = -1, .tokens = 5, .operands = none};
+    assert_int_equal(device->ops->launch(space, &launch, &error), ARFUSE_USAGE);
+    assert_non_null(strstr(error.text, "5 tokens"));
+    arf_error_clear(&error);
+    launch.plan = 7;
+    assert_int_equal(device->ops->launch(space, &launch, &error), ARFUSE_USAGE);
+    arf_error_clear(&error);
+    device->ops->space_destroy(space);
+
+    spec.shape.tp_size = 3;
+    assert_int_equal(device->ops->space_create(device, &spec, &space, &error), ARFUSE_USAGE);
+    arf_error_clear(&error);
+    spec.shape = shape;
+    spec.shape.hidden_size = 60;
+    assert_int_equal(device->ops->space_create(device, &spec, &space, &error), ARFUSE_USAGE);
+    arf_error_clear(&error);
+    spec.shape = shape;
+    spec.capacity[ARF_LL] = ARF_MAX_TOKENS;
+    spec.shape.hidden_size = 65536; /* 768 GiB a rank: said, not died of */
+    assert_int_equal(device->ops->space_create(device, &spec, &space, &error), ARFUSE_FAILURE);
+    assert_non_null(strstr(error.text, "shared memory"));
+    arf_device_close(device);
+
+    arf_device_options options = {.spec = "nope"};
+    arf_error_clear(&error);
+    assert_int_equal(arf_device_open(&options, &team, &device, &error), ARFUSE_USAGE);
+    assert_string_equal(error.text, "device \"nope\": expected auto, cuda, host, model:default or "
+                                    "model:FILE");
+}
+
+static void the_device_says_what_it_is(void **state)
+{
+    (void)state;
+    arf_device *device = open_host(1);
+    arf_device_key key;
+    device->ops->describe(device, &key);
+    assert_string_equal(key.name, "host");
+    assert_int_equal(key.link, ARF_LINK_SHM);
+    assert_int_equal(key.sm_count, 0);
+    char driver[ARF_NAME_TEXT], digest[ARF_NAME_TEXT];
+    device->ops->evidence(device, driver, digest);
+    assert_non_null(strstr(driver, "Linux"));
+    assert_int_equal(strlen(digest), 16);
+    assert_int_equal(arf_device_set(device), ARF_SET_HOST);
+    double first = device->ops->now(device);
+    assert_true(device->ops->now(device) >= first);
+    arf_device_close(device);
+}
+
+/* ---- timing --------------------------------------------------------------------------------- */
+
+static void calls_are_timed_under_both_policies(void **state)
+{
+    (void)state;
+    arf_device *device = open_host(2);
+    arf_shape shape = shape_of(2, 512, 2);
+    arf_error error = ARF_ERROR_INIT;
+    arf_space *space = NULL;
+    arf_trial *trial = NULL;
+    passes(case_space(device, &shape, 8, 30, &space, &error), &error);
+    passes(arf_trial_create(device, &shape, 8, ARF_TRIAL_RANDOM, 1, &trial, &error), &error);
+    for (int policy = 0; policy < ARF_POLICIES; policy++)
+        for (int pattern = 0; pattern < ARF_PATTERNS; pattern++) {
+            arf_launch launch = arf_trial_launch(trial, (arf_pattern)pattern, 8);
+            passes(case_prepare(space, ARF_BT, 0, &launch, &error), &error);
+            arf_timing timing = {.calls = policy == ARF_WARM ? 50 : 2,
+                                 .policy = (arf_policy)policy};
+            double us[2] = {-1, -1};
+            passes(device->ops->time(space, &launch, &timing, us, &error), &error);
+            assert_true(us[0] > 0 && us[0] < 1e7);
+            assert_true(us[1] > 0 && us[1] < 1e7);
+            passes(arf_trial_check(trial, (arf_pattern)pattern, 8, &error), &error);
+        }
+    arf_trial_destroy(trial);
+    device->ops->space_destroy(space);
+    arf_device_close(device);
+}
+
+/* ---- nothing is left behind ----------------------------------------------------------------- */
+
+static int count_entries(const char *folder)
+{
+    DIR *d = opendir(folder);
+    assert_non_null(d);
+    int count = 0;
+    while (readdir(d))
+        count++;
+    closedir(d);
+    return count;
+}
+
+static int count_mappings(void)
+{
+    FILE *file = fopen("/proc/self/maps", "r");
+    assert_non_null(file);
+    char line[512];
+    int count = 0;
+    while (fgets(line, sizeof line, file))
+        count += strstr(line, "arfuse-rank") != NULL;
+    fclose(file);
+    return count;
+}
+
+static void nothing_is_left_behind(void **state)
+{
+    (void)state;
+    int descriptors = count_entries("/proc/self/fd"), threads = count_entries("/proc/self/task");
+    for (int i = 0; i < 20; i++) {
+        arf_device *device = open_host(4);
+        arf_shape shape = shape_of(4, 64, 2);
+        arf_space *space = NULL;
+        arf_error error = ARF_ERROR_INIT;
+        passes(case_space(device, &shape, 8, 30, &space, &error), &error);
+        assert_int_equal(count_entries("/proc/self/fd"), descriptors); /* not even while it lives */
+        assert_int_equal(count_mappings(), 4);
+        device->ops->space_destroy(space);
+        arf_device_close(device);
+    }
+    assert_int_equal(count_entries("/proc/self/fd"), descriptors);
+    assert_int_equal(count_entries("/proc/self/task"), threads);
+    assert_int_equal(count_mappings(), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_device_says_what_it_is),
+        cmocka_unit_test(bits_equal_the_reference),
+        cmocka_unit_test(every_switch_works_on_every_protocol),
+        cmocka_unit_test(a_dense_model_has_no_finalize),
+        cmocka_unit_test(powers_of_two_add_up_to_255),
+        cmocka_unit_test(calls_mix_freely_on_one_space),
+        cmocka_unit_test(plain_calls_keep_counters_in_step),
+        cmocka_unit_test(outputs_may_be_in_place_or_left_out),
+        cmocka_unit_test(what_cannot_run_is_refused_by_name),
+        cmocka_unit_test(calls_are_timed_under_both_policies),
+        cmocka_unit_test(nothing_is_left_behind),
+    };
+    return cmocka_run_group_tests_name("host", tests, NULL, NULL);
+}
