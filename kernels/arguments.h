@@ -234,4 +234,23 @@ typedef struct arf_control {
  */
 #define ARF_STAMP_ONLY 8u
 
+/* ---- filler: what happens between calls (policy `decode`) -------------------------------------
+ */
+
+/*
+ * arf_filler(arf_fill work): any grid. Reads `flood` (more than the L2 holds), then rewrites every
+ * range in place with its own contents. No other parameter, no macro but ARF_MAX_THREADS.
+ */
+typedef struct arf_fill_range {
+    void *at;       /* 16-byte aligned */
+    arf_word packs; /* of 16 bytes */
+} arf_fill_range;
+
+typedef struct arf_fill {
+    void *flood;
+    arf_word flood_packs;
+    const arf_fill_range *range; /* device memory */
+    int ranges;
+} arf_fill;
+
 #endif

@@ -23,6 +23,9 @@ ARF_DEVICE arf_word arf_unfused_row(const arf_team_view &team, long long token, 
     return team.unfused_row + ((arf_word)token * ARF_PACKS + (arf_word)pack) * 16;
 }
 
+/* Byte offset of a counter array in the control block; NVRTC has no offsetof without headers. */
+#define ARF_COUNTERS(member) ((arf_word) & ((arf_control *)0)->member)
+
 /*
  * At the end of a step, all threads of every block: the last block of this rank's part of the grid
  * sets entry `rank` of the counters at `counters` (an offset in arf_control) of every rank.

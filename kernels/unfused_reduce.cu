@@ -73,6 +73,5 @@ extern "C" __global__ void __launch_bounds__(ARF_MAX_THREADS)
             arf_send(team.peer[peer] + arf_unfused_row(team, token, pack), x);
         }
     }
-    arf_step_done(team, rank, &control->unfused.ticket[1],
-                  __builtin_offsetof(arf_control, gathered), epoch + 1);
+    arf_step_done(team, rank, &control->unfused.ticket[1], ARF_COUNTERS(gathered), epoch + 1);
 }

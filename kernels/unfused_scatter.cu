@@ -28,6 +28,5 @@ extern "C" __global__ void __launch_bounds__(ARF_MAX_THREADS)
         const arf_pack v = arf_load_once((const arf_pack *)own.input + at);
         arf_send(team.peer[token % ARF_R] + to, arf_sendable_pack(v));
     }
-    arf_step_done(team, rank, &state->ticket[0], __builtin_offsetof(arf_control, scattered),
-                  epoch + 1);
+    arf_step_done(team, rank, &state->ticket[0], ARF_COUNTERS(scattered), epoch + 1);
 }
