@@ -27,6 +27,10 @@ typedef struct arf_trial arf_trial;
  * allreduce only). Local; the caller votes. The device outlives the trial. Every token of an
  * adversarial trial has one of five themes that take turns with the seed: to see all of them at
  * M = 1, use five seeds in a row.
+ *
+ * A wrong order of ranks or slots shows at one token. A sum of squares in another order, or an inv
+ * whose steps are rounded otherwise, moves inv by its last bit and turns over one norm in some
+ * 50,000: verify at a large M, too, or compare inv itself.
  */
 arfuse_status arf_trial_create(arf_device *device, const arf_shape *shape, int64_t tokens,
                                arf_trial_kind kind, uint64_t seed, arf_trial **trial,

@@ -142,6 +142,17 @@ static void finite_pack(uint64_t key, uint64_t turn, int rank, arf_bf16 *pack)
     }
 }
 
+/*
+ * Beside a peak of 2^12, whose square is 2^24: packs of squares below 1, each lost when added to it
+ * alone, but not when they are summed first. That is as far apart as two orders of a sum of squares
+ * can be, and still only a few norms in a hundred thousand show it.
+ */
+static arf_bf16 peak_value(int rank, unsigned bits)
+{
+    return rank == 0 ? (arf_bf16)(0x3e80u | (bits & 0x803fu))  /* 0.25 to 0.375 */
+                     : (arf_bf16)(0x3880u | (bits & 0x803fu)); /* far below that */
+}
+
 static void adversarial_row(uint64_t key, enum row_theme theme, uint64_t turn, int rank, int hidden,
                             arf_bf16 *row)
 {
@@ -151,8 +162,8 @@ static void adversarial_row(uint64_t key, enum row_theme theme, uint64_t turn, i
         for (int i = 0; i < ARF_PACK; i++) {
             const uint64_t bits = draw(~key, (uint64_t)(at + i));
             arf_bf16 *value = &row[at + i];
-            if (theme == PEAK) /* small ones, lost when added to the peak's square one by one */
-                row[at + i] = float_bits((unsigned)(bits & 0xffffu), -3, 1);
+            if (theme == PEAK)
+                *value = peak_value(rank, (unsigned)(bits & 0xffffu));
             else if (theme == TINY) /* 0x8001, -0.0 and their like; a quarter are any subnormal */
                 *value = (arf_bf16)((bits & 0x8000u) |
                                     (bits & 0x30000u ? bits & 1u : bits >> 40 & 0x7fu));
@@ -165,7 +176,7 @@ static void adversarial_row(uint64_t key, enum row_theme theme, uint64_t turn, i
         }
     }
     if (theme == PEAK && rank == 0)
-        row[turn % (uint64_t)hidden] = 0x4600; /* 2^13 */
+        row[turn % (uint64_t)hidden] = 0x4580; /* 2^12 */
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
@@ -288,6 +299,8 @@ static arf_bf16 adversarial_weight(enum row_theme theme, uint64_t bits)
 {
     if (theme == TINY) /* products below the least normal number */
         return (arf_bf16)((bits & 0x83ffu) | 0x0080u);
+    if (theme == PEAK) /* leaves the peak alone */
+        return (arf_bf16)((bits & 0x807fu) | 0x2180u);
     /* 0.125 to 2, both signs; or 0, which does not drop the slot */
     return (arf_bf16)(bits >> 32 & 15u ? (bits & 0x81ffu) | 0x3e00u : 0u);
 }

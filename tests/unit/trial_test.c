@@ -12,6 +12,7 @@
 
 #include "device/reference.h"
 #include "device/trial_data.h"
+#include "device/trial_expected.h"
 
 /* ---- the device -------------------------------------------------------------------------------
  */
@@ -479,6 +480,96 @@ static void mistakes_show(void **state)
     }
 }
 
+/* Norms that are nearly right, from the right x. A last bit of inv turns over about one norm in
+ * 2^16, so it takes a large call to see it. */
+
+static float pack_squares_at(const arf_bf16 *x, int pack)
+{
+    return arf_pack_squares(x + pack * ARF_PACK);
+}
+
+static float packs_in_a_row(const arf_bf16 *x, int hidden)
+{
+    float sum = 0.0f;
+    for (int pack = 0; pack < hidden / ARF_PACK; pack++)
+        sum += pack_squares_at(x, pack);
+    return sum;
+}
+
+/* As 32 threads would that each take every 32nd pack. */
+static float packs_by_stripes(const arf_bf16 *x, int hidden)
+{
+    float stripe[32] = {0.0f};
+    for (int pack = 0; pack < hidden / ARF_PACK; pack++)
+        stripe[pack % 32] += pack_squares_at(x, pack);
+    return arf_tree_sum(stripe, 32);
+}
+
+static float right_squares(const arf_bf16 *x, int hidden)
+{
+    return arf_squares_row(x, hidden);
+}
+
+static float right_inverse(float sum, int hidden, float epsilon)
+{
+    return arf_inverse_rms(sum, hidden, epsilon);
+}
+
+static float fused_inverse(float sum, int hidden, float epsilon)
+{
+    return (float)(1.0 / sqrt((double)(sum / (float)hidden + epsilon)));
+}
+
+static float by_reciprocal_of_hidden(float sum, int hidden, float epsilon)
+{
+    return 1.0f / sqrtf(sum * (1.0f / (float)hidden) + epsilon);
+}
+
+static void nearly_right_norms_show(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        arf_trial_kind kind; /* which shows it */
+        float (*squares)(const arf_bf16 *x, int hidden);
+        float (*inverse)(float sum, int hidden, float epsilon);
+    } mistakes[] = {
+        {"packs in a row", ARF_TRIAL_ADVERSARIAL, packs_in_a_row, right_inverse},
+        {"packs by stripes", ARF_TRIAL_ADVERSARIAL, packs_by_stripes, right_inverse},
+        {"fused reciprocal square root", ARF_TRIAL_RANDOM, right_squares, fused_inverse},
+        {"reciprocal of H", ARF_TRIAL_RANDOM, right_squares, by_reciprocal_of_hidden},
+    };
+    enum { HIDDEN = 6144, TOKENS = 256 };
+    team = (arf_team){.tp_size = 2, .first_rank = 0, .local_ranks = 1};
+    const arf_shape shape = shape_of(2, HIDDEN, 0);
+    for (int kind = ARF_TRIAL_RANDOM; kind <= ARF_TRIAL_ADVERSARIAL; kind++) {
+        arf_trial *trial = make(&shape, TOKENS, (arf_trial_kind)kind, 1);
+        const arfuse_operands *operands = arf_trial_operands(trial);
+        const arf_launch launch = arf_trial_launch(trial, ARF_ALLREDUCE, TOKENS);
+        const arf_trial_data data = arf_trial_data_of(&shape, TOKENS, (arf_trial_kind)kind, 1);
+        assert_true(arf_trial_expect(&data, ARF_ALLREDUCE, 0, TOKENS, operands->residual_out,
+                                     operands->norm_out));
+        assert_right(trial, ARF_ALLREDUCE, TOKENS);
+        for (size_t i = 0; i < sizeof mistakes / sizeof mistakes[0]; i++) {
+            if ((int)mistakes[i].kind != kind)
+                continue;
+            for (int token = 0; token < TOKENS; token++) {
+                const arf_bf16 *x = (arf_bf16 *)operands->residual_out + token * HIDDEN;
+                const float sum = mistakes[i].squares(x, HIDDEN);
+                arf_normalise_row(x, mistakes[i].inverse(sum, HIDDEN, launch.epsilon),
+                                  operands->gamma, launch.weight_bias, HIDDEN,
+                                  (arf_bf16 *)operands->norm_out + token * HIDDEN);
+            }
+            arf_error_clear(&error);
+            if (arf_trial_check(trial, ARF_ALLREDUCE, TOKENS, &error) != ARFUSE_WRONG_RESULT)
+                fail_msg("%s passed on %s data", mistakes[i].name,
+                         arf_trial_kind_name((arf_trial_kind)kind));
+            arf_error_clear(&error);
+        }
+        arf_trial_destroy(trial);
+    }
+}
+
 /* ---- what the data holds ----------------------------------------------------------------------
  */
 
@@ -604,6 +695,7 @@ int main(void)
         TEST(one_wrong_bit_is_named),
         TEST(another_nan_is_wrong),
         TEST(mistakes_show),
+        TEST(nearly_right_norms_show),
         TEST(adversarial_data_are_what_they_claim),
         TEST(most_norms_are_finite),
         TEST(memory_is_modest),
