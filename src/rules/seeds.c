@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The plans worth timing first. Each list is ordered by how well its values did
+ * in published sweeps; every combination that is not legal for the shape falls
+ * out in arf_plans_add, so the lists need no cases for odd shapes.
+ */
+#include "rules/seeds.h"
+
+#include "rules/knobs.h"
+
+#define LENGTH(array) ((int)(sizeof(array) / sizeof(array)[0]))
+
+void arf_plans_add(const arf_problem *problem, arf_pattern pattern, const arf_plan *plan,
+                   arf_plans *plans)
+{
+    if (plans->count >= ARF_MAX_CANDIDATES || !arf_legal(problem, pattern, plan, NULL))
+        return;
+    for (int i = 0; i < plans->count; i++)
+        if (arf_plan_equal(problem->set, pattern, &plans->plan[i], plan))
+            return;
+    plans->plan[plans->count++] = *plan;
+}
+
+/* The list under construction, and the plan that is being varied. */
+typedef struct seeding {
+    const arf_problem *problem;
+    arf_pattern pattern;
+    arf_plan plan;
+    arf_plans *seeds;
+    int packs;
+} seeding;
+
+/* Knobs that the set's table lacks are left out. */
+static void set(seeding *at, const char *name, int32_t value)
+{
+    int index = arf_knob_index(arf_knobs(at->problem->set, at->plan.protocol, at->pattern), name);
+    if (index >= 0)
+        at->plan.tuning.value[index] = value;
+}
+
+static void add(seeding *at)
+{
+    arf_plans_add(at->problem, at->pattern, &at->plan, at->seeds);
+}
+
+/* Whole warps that cover `count` threads, at most `most` threads. */
+static int32_t warps_for(int count, int most)
+{
+    int threads = (count + 31) / 32 * 32;
+    return threads < most ? threads : most;
+}
+
+/* Prefetching all K rows is what presets for H=5120 and 6144 do, none those for H=8192. */
+static void prefetch(seeding *at, bool all)
+{
+    int top_k = at->problem->shape.top_k;
+    set(at, "prefetch_group", all && top_k > 0 ? top_k : 1);
+}
+
+/* ---- LL -------------------------------------------------------------------------------------- */
+
+typedef struct publish {
+    int elements, threads;
+} publish;
+
+/* Finalize presets: 4 x 128 everywhere. Allreduce: 8 x 128 (FlashInfer), 4 x 128 (SGLang). The
+ * others vary the blocks a token, which at few tokens are the only parallelism. */
+static const publish ll_publish[ARF_PATTERNS][6] = {
+    [ARF_ALLREDUCE] = {{8, 128}, {4, 128}, {8, 64}, {1, 128}, {2, 128}, {4, 256}},
+    [ARF_FINALIZE] = {{4, 128}, {8, 128}, {1, 128}, {2, 128}, {4, 64}, {2, 256}}};
+
+static void collect(seeding *at, int threads, int lanes, int more)
+{
+    int packs = threads / lanes; /* of a block, a trip */
+    int cluster = (at->packs + packs - 1) / packs + more;
+    set(at, "collect_threads", threads);
+    set(at, "collect_lanes", lanes);
+    set(at, "collect_cluster", cluster < 1 ? 1 : cluster > 16 ? 16 : cluster);
+}
+
+static void seed_ll_kernels(seeding *at, int kernels)
+{
+    /* One exact trip of 128 threads, one lane is the best published shape; then a block more or
+     * less (8 beats 6 at H=6144 with the norm off), more threads, lanes as at 16 ranks. */
+    const struct {
+        int threads, lanes, more;
+    } shapes[] = {{128, 1, 0}, {128, 1, 1}, {128, 1, -1}, {256, 1, 0}, {64, 1, 0},
+                  {128, 2, 0}, {256, 2, 0}, {128, 1, 2},  {160, 4, 0}, {512, 1, 0}};
+    const publish *publishes = ll_publish[at->pattern];
+    set(at, "kernels", kernels);
+    prefetch(at, true);
+    for (int shape = 0; shape < LENGTH(shapes); shape++)
+        for (int p = 0; p < LENGTH(ll_publish[0]); p++) {
+            if (shape > 0 && p > 1)
+                break; /* the two axes hardly touch: vary one at a time */
+            if (kernels == 1 && p > 0)
+                break;
+            set(at, "elements_per_thread", publishes[p].elements);
+            set(at, "threads",
+                warps_for(at->packs * 8 / publishes[p].elements, publishes[p].threads));
+            collect(at, warps_for(at->packs * shapes[shape].lanes, shapes[shape].threads),
+                    shapes[shape].lanes, shapes[shape].more);
+            add(at);
+        }
+}
+
+static void seed_ll(seeding *at)
+{
+    seed_ll_kernels(at, 2);
+    seed_ll_kernels(at, 1);
+    arf_plan first = at->seeds->count ? at->seeds->plan[0] : at->plan;
+    at->plan = first;
+    set(at, "release_before_store", 1);
+    add(at);
+    at->plan = first;
+    prefetch(at, false);
+    add(at);
+    at->plan = first;
+    set(at, "enable_pdl", 0);
+    add(at);
+}
+
+/* ---- BT -------------------------------------------------------------------------------------- */
+
+static void seed_bt(seeding *at)
+{
+    /* FlashInfer's PRESET_1 and PRESET_0 for finalize; 128 x 1 for allreduce, TokenSpeed 256 x 1.
+     */
+    static const publish publishes[ARF_PATTERNS][3] = {
+        [ARF_ALLREDUCE] = {{8, 128}, {8, 256}, {8, 64}},
+        [ARF_FINALIZE] = {{8, 128}, {2, 256}, {4, 128}}};
+    /* Published: finalize 128, allreduce 32 for few tokens and 320 for many, TokenSpeed 224. */
+    static const int reductions[ARF_PATTERNS][5] = {
+        [ARF_ALLREDUCE] = {320, 32, 128, 224, 384}, [ARF_FINALIZE] = {128, 32, 320, 224, 384}};
+    /* 1024 in every FlashInfer preset; otherwise the packs of the token exactly. */
+    const int norms[] = {at->packs > 448 ? 1024 : warps_for(at->packs, 1024),
+                         warps_for(at->packs, 1024), warps_for((at->packs + 1) / 2, 1024)};
+    for (int norm = 0; norm < LENGTH(norms); norm++)
+        for (int owner = 0; owner <= 1; owner++)
+            for (int reduction = 0; reduction < LENGTH(reductions[0]); reduction++)
+                for (int p = 0; p < LENGTH(publishes[0]); p++)
+                    for (int all = 1; all >= 0; all--) {
+                        if (norm > 0 && (reduction > 0 || p > 0))
+                            continue; /* the norm does not depend on the rest */
+                        set(at, "rms_threads", norms[norm]);
+                        set(at, "owner", owner);
+                        set(at, "reduction_threads",
+                            warps_for(at->packs, reductions[at->pattern][reduction]));
+                        set(at, "elements_per_thread", publishes[at->pattern][p].elements);
+                        set(at, "vectors_per_thread", 1);
+                        set(at, "threads", publishes[at->pattern][p].threads);
+                        prefetch(at, all);
+                        add(at);
+                    }
+}
+
+/* ---- HT -------------------------------------------------------------------------------------- */
+
+/* Winners of published sweeps: H=8192, 6144, 5120 and 7168 by FlashInfer, 3584 by TokenSpeed. */
+static const struct {
+    int packs, threads[ARF_PATTERNS];
+} winners[] = {
+    {1024, {512, 512}}, {768, {192, 192}}, {640, {128, 128}}, {896, {128, 448}}, {448, {448, 448}}};
+
+static void seed_ht_pipeline(seeding *at)
+{
+    /* Published pipelines: finalize 6 stages, 1 warp, 2 rows; 7, 2, 3 at 16 ranks. Allreduce 2
+     * stages, 2 warps (H=8192) or 1, 1 row. The last is for rows too large for the others. */
+    static const struct {
+        int stages, warps, groups, rows;
+    } pipelines[ARF_PATTERNS][5] = {
+        [ARF_ALLREDUCE] = {{2, 2, 2, 1}, {2, 1, 2, 1}, {4, 2, 2, 1}, {2, 4, 2, 1}, {2, 1, 1, 1}},
+        [ARF_FINALIZE] = {{6, 1, 2, 2}, {7, 2, 2, 3}, {6, 2, 2, 2}, {4, 1, 2, 2}, {2, 1, 1, 1}}};
+    const int shards[] = {8, 4, at->problem->shape.tp_size, 1};
+    for (int p = 0; p < LENGTH(pipelines[0]); p++)
+        for (int s = 0; s < LENGTH(shards); s++) {
+            set(at, "stages", pipelines[at->pattern][p].stages);
+            set(at, "reduction_warps", pipelines[at->pattern][p].warps);
+            set(at, "rms_token_groups", pipelines[at->pattern][p].groups);
+            set(at, "rms_pipeline_stages", pipelines[at->pattern][p].rows);
+            set(at, "shards", shards[s]);
+            add(at);
+        }
+}
+
+static void seed_ht_tile(seeding *at, int packs, int threads)
+{
+    if (threads < 32 || packs % threads != 0)
+        return;
+    set(at, "consumer_threads", threads);
+    set(at, "vectors_per_thread", packs / threads);
+    seed_ht_pipeline(at);
+}
+
+static void seed_ht(seeding *at)
+{
+    for (int i = 0; i < LENGTH(winners); i++)
+        if (winners[i].packs == at->packs)
+            seed_ht_tile(at, at->packs, winners[i].threads[at->pattern]);
+    /* One token a stage with 128 to 512 threads and 2 to 8 vectors covers every other winner. */
+    for (int threads = 512; threads >= 128; threads -= 32)
+        if (at->packs / threads >= 2 && at->packs / threads <= 8)
+            seed_ht_tile(at, at->packs, threads);
+    if (at->seeds->count > 0)
+        return;
+    /* Small tokens, then tokens that need several passes. */
+    for (int passes = 1; passes <= 64 && at->seeds->count == 0; passes *= 2)
+        for (int threads = 512; threads >= 32; threads -= 32)
+            if (at->packs % passes == 0)
+                seed_ht_tile(at, at->packs / passes, threads);
+}
+
+/* ---- the rest -------------------------------------------------------------------------------- */
+
+static void seed_unfused(seeding *at)
+{
+    static const int threads[] = {512, 1024, 256, 128};
+    for (int t = 0; t < LENGTH(threads); t++) {
+        set(at, "rms_threads", threads[t]);
+        add(at);
+    }
+}
+
+static void seed_separate(seeding *at)
+{
+    static const publish publishes[] = {{8, 128}, {4, 128}, {2, 256}, {8, 256}, {8, 64}};
+    for (int p = 0; p < LENGTH(publishes); p++)
+        for (int all = 1; all >= 0; all--) {
+            set(at, "elements_per_thread", publishes[p].elements);
+            set(at, "threads", publishes[p].threads);
+            prefetch(at, all);
+            add(at);
+        }
+}
+
+/* The host's knobs are few: the defaults, then each ladder alone. */
+static void seed_host(seeding *at)
+{
+    const arf_knob_table *table = arf_knobs(at->problem->set, at->plan.protocol, at->pattern);
+    arf_plan first = at->plan;
+    add(at);
+    set(at, "shards", 1); /* a token may have fewer packs than the default cuts it into */
+    add(at);
+    if (at->seeds->count > 0)
+        first = at->seeds->plan[0];
+    for (int i = 0; i < table->count; i++)
+        for (int step = 0; table->knob[i].ladder && table->knob[i].ladder[step] != -1; step++) {
+            at->plan = first;
+            at->plan.tuning.value[i] = table->knob[i].ladder[step];
+            add(at);
+        }
+}
+
+void arf_seeds(const arf_problem *problem, arf_pattern pattern, arf_protocol protocol,
+               arf_plans *seeds)
+{
+    seeds->count = 0;
+    if (!arf_reachable(problem, pattern, protocol, NULL))
+        return;
+    seeding at = {problem, pattern, arf_least_plan(problem->set, pattern, protocol), seeds,
+                  problem->shape.hidden_size / 8};
+    /* The least plan carries the set's transport and numerics; its knobs are not a good guess. */
+    at.plan.tuning = arf_tuning_fallback(arf_knobs(problem->set, protocol, pattern));
+    if (problem->set == ARF_SET_HOST) {
+        seed_host(&at);
+        return;
+    }
+    switch (protocol) {
+    case ARF_LL:
+        seed_ll(&at);
+        return;
+    case ARF_BT:
+        seed_bt(&at);
+        return;
+    case ARF_HT:
+        seed_ht(&at);
+        return;
+    case ARF_UNFUSED:
+        seed_unfused(&at);
+        return;
+    default:
+        seed_separate(&at);
+        return;
+    }
+}
+
+bool arf_first_seed(const arf_problem *problem, arf_pattern pattern, arf_protocol protocol,
+                    arf_plan *plan)
+{
+    arf_plans seeds;
+    arf_seeds(problem, pattern, protocol, &seeds);
+    if (seeds.count > 0)
+        *plan = seeds.plan[0];
+    return seeds.count > 0;
+}
