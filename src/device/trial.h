@@ -29,8 +29,8 @@ typedef struct arf_trial arf_trial;
  * M = 1, use five seeds in a row.
  *
  * A wrong order of ranks or slots shows at one token. A sum of squares in another order, or an inv
- * whose steps are rounded otherwise, moves inv by its last bit and turns over one norm in some
- * 50,000: verify at a large M, too, or compare inv itself.
+ * whose steps are rounded otherwise, moves inv by its last bit and turns over about one norm
+ * in 2^16: verify at a large M, too, or compare inv itself.
  */
 arfuse_status arf_trial_create(arf_device *device, const arf_shape *shape, int64_t tokens,
                                arf_trial_kind kind, uint64_t seed, arf_trial **trial,
