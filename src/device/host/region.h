@@ -26,6 +26,8 @@ typedef struct arf_line {
 /* The head of a region. All zero at first. */
 typedef struct arf_host_control {
     arf_line failure; /* the sticky word: 0, or the first culprit (wait.h); written by any rank */
+    arf_line waiting; /* what this rank waits for, once that takes long (wait.c); 0: nothing */
+    arf_line beat;    /* rises while it does: a rank that waits and does not beat is dead */
     arf_line barrier; /* how many barriers this rank has come to */
 
     /* Calls, or units of them, that have got so far; each family of protocols has its own, so that

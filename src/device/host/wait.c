@@ -19,13 +19,18 @@ static uint64_t pack_culprit(const arf_host_wait *wait)
            ((uint64_t)wait->token & LOW(21)) << TOKEN_AT | (wait->epoch & LOW(31));
 }
 
+static int peer_in(uint64_t word)
+{
+    return (int)(word >> RANK_AT & LOW(7));
+}
+
 bool arf_host_failed(const arf_host_control *control, arfuse_culprit *culprit)
 {
     uint64_t word = atomic_load_explicit(&control->failure.word, memory_order_relaxed);
     if (word == 0)
         return false;
     if (culprit) {
-        culprit->rank = (int)(word >> RANK_AT & LOW(7));
+        culprit->rank = peer_in(word);
         culprit->stage = (int)(word >> STAGE_AT & LOW(4));
         culprit->token = (int64_t)(word >> TOKEN_AT & LOW(21));
         culprit->epoch = word & LOW(31);
@@ -33,17 +38,20 @@ bool arf_host_failed(const arf_host_control *control, arfuse_culprit *culprit)
     return true;
 }
 
+static arf_host_control *control_of(const arf_host_rank *self, int rank)
+{
+    return (arf_host_control *)self->space->region[rank];
+}
+
 /* The word of rank 0 decides who was first; everyone else's word gets a copy of it. A region lives
  * as long as anyone maps it, so a dead rank's words can be written like any other's. */
-static void spread_failure(const arf_host_wait *wait)
+static void spread_failure(const arf_host_rank *self, uint64_t first)
 {
-    const arf_host_space *space = wait->self->space;
-    uint64_t first = pack_culprit(wait);
-    for (int rank = 0; rank < space->base.spec.shape.tp_size; rank++) {
-        arf_host_control *control = (arf_host_control *)space->region[rank];
+    for (int rank = 0; rank < self->space->base.spec.shape.tp_size; rank++) {
         uint64_t found = 0;
-        if (!atomic_compare_exchange_strong_explicit(&control->failure.word, &found, first,
-                                                     memory_order_relaxed, memory_order_relaxed) &&
+        if (!atomic_compare_exchange_strong_explicit(&control_of(self, rank)->failure.word, &found,
+                                                     first, memory_order_relaxed,
+                                                     memory_order_relaxed) &&
             rank == 0)
             first = found;
     }
@@ -74,28 +82,56 @@ const char *arf_host_stage_name(int stage)
 
 /* ---- polling --------------------------------------------------------------------------------- */
 
-/*
- * A row comes from an owner that itself waits for contributions: it gets a little longer, so that
- * the owner, which knows who is really missing, is the first to give up.
- */
-static bool waits_on_a_waiter(arf_host_stage stage)
-{
-    return stage == ARF_HOST_BT_ROW || stage == ARF_HOST_HT_ROW || stage == ARF_HOST_UNFUSED_ROW;
-}
-
-static double limit_of(const arf_host_wait *wait)
-{
-    double limit = wait->self->space->base.spec.wait_limit_seconds;
-    if (limit <= 0 || !waits_on_a_waiter(wait->stage))
-        return limit;
-    return limit + (limit < 4 ? limit / 4 : 1);
-}
-
 static double now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void beat(arf_host_rank *self)
+{
+    arf_word *word = &self->control->beat.word;
+    atomic_store_explicit(word, atomic_load_explicit(word, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+}
+
+/* A waiting rank beats every LIMIT_CHECK polls; a tenth of a second is far more, even where many
+ * ranks share a core. */
+#define BEAT_SECONDS 0.1
+
+static bool beats(arf_host_rank *self, int rank)
+{
+    arf_word *word = &control_of(self, rank)->beat.word;
+    uint64_t before = atomic_load_explicit(word, memory_order_relaxed);
+    double end = now() + BEAT_SECONDS;
+    while (atomic_load_explicit(word, memory_order_relaxed) == before) {
+        if (now() > end)
+            return false;
+        beat(self); /* others may be asking the same about this rank */
+        sched_yield();
+    }
+    return true;
+}
+
+/*
+ * The rank that is waited for may itself be waiting: for the one that is really missing, in an
+ * earlier step or an earlier call. So the limit's end names the last of the chain: one that waits
+ * for nobody, or says it waits but no longer runs.
+ */
+static uint64_t root_cause(const arf_host_wait *wait)
+{
+    arf_host_rank *self = wait->self;
+    uint64_t cause = pack_culprit(wait);
+    for (int step = 0; step < self->space->base.spec.shape.tp_size; step++) {
+        int rank = peer_in(cause);
+        uint64_t next =
+            atomic_load_explicit(&control_of(self, rank)->waiting.word, memory_order_relaxed);
+        if (next == 0 || rank == self->rank || !beats(self, rank))
+            break;
+        cause = next;
+    }
+    return cause;
 }
 
 #define LIMIT_CHECK 64 /* empty polls between looks at the clock and the sticky word */
@@ -108,21 +144,34 @@ typedef struct patience {
 /* After an empty poll. False: give up. */
 static bool be_patient(const arf_host_wait *wait, patience *p)
 {
+    arf_host_rank *self = wait->self;
     if (p->polls++ >= wait->yield_after)
         sched_yield();
     if (p->polls % LIMIT_CHECK != 0)
         return true;
-    if (arf_host_failed(wait->self->control, NULL))
+    if (arf_host_failed(self->control, NULL))
         return false;
-    double limit = limit_of(wait);
+    if (p->polls == LIMIT_CHECK)
+        atomic_store_explicit(&self->control->waiting.word, pack_culprit(wait),
+                              memory_order_relaxed);
+    beat(self);
+    double limit = self->space->base.spec.wait_limit_seconds;
     if (limit <= 0)
         return true;
     if (p->deadline == 0)
         p->deadline = now() + limit;
     if (now() < p->deadline)
         return true;
-    spread_failure(wait);
+    uint64_t cause = root_cause(wait);
+    if (!arf_host_failed(self->control, NULL)) /* somebody may have been faster meanwhile */
+        spread_failure(self, cause);
     return false;
+}
+
+static void end_of_wait(const arf_host_wait *wait, const patience *p)
+{
+    if (p->polls >= LIMIT_CHECK)
+        atomic_store_explicit(&wait->self->control->waiting.word, 0, memory_order_relaxed);
 }
 
 bool arf_host_await_data(const arf_host_wait *wait, arf_word *word, uint64_t *value)
@@ -131,6 +180,7 @@ bool arf_host_await_data(const arf_host_wait *wait, arf_word *word, uint64_t *va
     while ((*value = atomic_load_explicit(word, memory_order_relaxed)) == ARF_HOST_EMPTY)
         if (!be_patient(wait, &p))
             return false;
+    end_of_wait(wait, &p);
     return true;
 }
 
@@ -140,6 +190,7 @@ bool arf_host_await_count(const arf_host_wait *wait, arf_word *word, uint64_t co
     while (atomic_load_explicit(word, memory_order_acquire) < count)
         if (!be_patient(wait, &p))
             return false;
+    end_of_wait(wait, &p);
     return true;
 }
 
@@ -155,8 +206,7 @@ bool arf_host_barrier(arf_host_rank *self)
                               .stage = ARF_HOST_BARRIER,
                               .yield_after = 64,
                               .epoch = count - 1};
-        arf_host_control *control = (arf_host_control *)space->region[rank];
-        if (!arf_host_await_count(&wait, &control->barrier.word, count))
+        if (!arf_host_await_count(&wait, &control_of(self, rank)->barrier.word, count))
             return false;
     }
     return true;
