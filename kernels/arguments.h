@@ -98,13 +98,13 @@ typedef unsigned long long arf_word;
 #define ARF_ELEMENTS 8 /* bf16 values a thread publishes: 1, 2, 4 or 8 */
 #endif
 #ifndef ARF_VECTORS
-#define ARF_VECTORS 1 /* packs of a thread, loaded together: 1, 2, 4 or 8 */
+#define ARF_VECTORS 1 /* packs of a thread, up to 8 of them loaded together */
 #endif
 #ifndef ARF_PREFETCH
-#define ARF_PREFETCH ARF_K /* expert rows in flight: 1..K */
+#define ARF_PREFETCH ARF_K /* expert rows in flight; above K or 16 it means those */
 #endif
 #ifndef ARF_RANK_LANES
-#define ARF_RANK_LANES 1 /* lanes that share a pack: 1, 2, 4 or 8, at most R */
+#define ARF_RANK_LANES 1 /* lanes that share a pack: 1, 2, 4 or 8 */
 #endif
 #ifndef ARF_SLICES
 #define ARF_SLICES                                                                 \

@@ -15,25 +15,26 @@ struct arf_bt_source {
     int rank;
     bool dead;
 
-    __device__ __forceinline__ void take(arf_pack &x, bool &failed, long long token, int pack,
-                                         const arf_pack &)
+    __device__ __forceinline__ bool begin(long long) const
     {
-        if (dead) {
-            failed = true;
-        } else if (pack < ARF_PACKS) {
-            arf_pack row[1];
-            char *at = team.peer[rank] + arf_bt_row(team, epoch, token, pack);
-            const int owner = arf_bt_owner(token, pack);
-            if (arf_wait_packs<1>(row, at, 0, 0, team, control,
-                                  ARF_CULPRIT(owner, ARF_STAGE_BT_NORM, token, epoch))) {
-                /* Re-armed as in gather.cuh: the owner writes this generation again only after data
-                 * of this rank's next call, whose first kernel waits for this grid. */
-                arf_store(at, ARF_SENTINEL_PACK);
-                x = row[0];
-            } else {
-                failed = true;
-            }
-        }
+        return !dead;
+    }
+    __device__ __forceinline__ bool take(arf_pack &x, bool wanted, long long token, int pack,
+                                         const arf_pack &) const
+    {
+        if (!wanted)
+            return true;
+        arf_pack row[1];
+        char *at = team.peer[rank] + arf_bt_row(team, epoch, token, pack);
+        const int owner = arf_bt_owner(token, pack);
+        if (!arf_wait_packs<1>(row, at, 0, 0, team, control,
+                               ARF_CULPRIT(owner, ARF_STAGE_BT_NORM, token, epoch)))
+            return false;
+        /* Re-armed as in gather.cuh: the owner writes this generation again only after data of this
+         * rank's next call, whose first kernel waits for this grid. */
+        arf_store(at, ARF_SENTINEL_PACK);
+        x = row[0];
+        return true;
     }
 };
 

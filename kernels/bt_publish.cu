@@ -8,7 +8,8 @@ extern "C" __global__ void __launch_bounds__(ARF_MAX_THREADS)
                    const __grid_constant__ arf_team_view team,
                    const __grid_constant__ arf_operand_table operands)
 {
-    constexpr int vectors = ARF_FINALIZE ? 1 : ARF_VECTORS;
+    /* Loads in flight; a grid sized for more packs a thread comes round again. */
+    constexpr int vectors = ARF_FINALIZE ? 1 : ARF_VECTORS < 8 ? ARF_VECTORS : 8;
     constexpr int pieces = ARF_H / ARF_ELEMENTS; /* fragments of a token */
     const int local = arf_local_rank(), rank = team.first_rank + local;
     const arf_operand_view &own = operands.of[local];

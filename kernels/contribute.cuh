@@ -23,6 +23,10 @@ ARF_DEVICE arf_fragment<elements> arf_load_shared(const arf_operand_view &own, l
 }
 
 #if ARF_K > 0
+/* Beyond 16 rows a thread would hold more values than registers. */
+static constexpr int arf_rows_wanted = ARF_PREFETCH < ARF_K ? ARF_PREFETCH : ARF_K;
+static constexpr int arf_rows_at_once = arf_rows_wanted < 16 ? arf_rows_wanted : 16;
+
 /*
  * acc = fma(w[k] * scale, routed[idx[k]], acc) with k ascending, then + shared, then bf16. `group`
  * rows are in flight at once. A dropped slot (-1) is skipped whole: its row is not read and adds
@@ -86,7 +90,7 @@ arf_contribution(const arf_call &call, const arf_operand_view &own, long long to
     arf_fragment<elements> shared = early;
     if (ARF_SHARED && !is_early)
         shared = arf_load_shared<elements>(own, token, element);
-    f = arf_gather<elements, ARF_PREFETCH>(call, own, token, element, shared);
+    f = arf_gather<elements, arf_rows_at_once>(call, own, token, element, shared);
 #else
     (void)call, (void)early, (void)is_early;
     f = arf_fragment_load<elements>((const char *)own.input + arf_element_offset(token, element));

@@ -48,19 +48,21 @@ struct arf_ll_source {
     int rank;
     bool dead; /* the workspace had failed before */
 
-    __device__ __forceinline__ void take(arf_pack &x, bool &failed, long long token, int pack,
-                                         const arf_pack &residual)
+    __device__ __forceinline__ bool begin(long long) const
+    {
+        return !dead;
+    }
+    __device__ __forceinline__ bool take(arf_pack &x, bool wanted, long long token, int pack,
+                                         const arf_pack &residual) const
     {
         const int first = (int)(threadIdx.x % 32) / (32 / lanes) * span;
+        bool arrived = true;
         float sum[8] = {};
-        if (dead) {
-            failed = true;
-        } else if (pack < ARF_PACKS && first < ARF_R) {
+        if (wanted && first < ARF_R) {
             char *at = team.peer[rank] + arf_ll_row(team, epoch, token) +
                        ((arf_word)first * ARF_PACKS + (arf_word)pack) * 16;
-            if (!arf_gather_ranks<span>(sum, at, ARF_H * 2, first, team, control,
-                                        ARF_CULPRIT(0, ARF_STAGE_LL_COLLECT, token, epoch)))
-                failed = true;
+            arrived = arf_gather_ranks<span>(sum, at, ARF_H * 2, first, team, control,
+                                             ARF_CULPRIT(0, ARF_STAGE_LL_COLLECT, token, epoch));
         }
         if constexpr (lanes > 1) {
 #pragma unroll
@@ -77,6 +79,7 @@ struct arf_ll_source {
                 sum[i] = arf_add(sum[i], r[i]);
         }
         x = arf_narrow_pack(sum);
+        return arrived;
     }
 };
 

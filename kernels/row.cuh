@@ -18,11 +18,12 @@
  *
  *   static constexpr int lanes       lanes of a warp that work on one pack; lane l of the warp has
  *                                    pack l % (32 / lanes) of its group
- *   bool take(arf_pack &x, bool &failed, long long token, int pack, arf_pack residual)
- *                                    all lanes of a warp call, those beyond the row with pack >= P;
- *                                    x is bf16(sum + residual) in all lanes of the pack. A wait
- *                                    that fails sets failed, x is then anything.
  *   static constexpr bool adds_residual   false: the sender did; `residual` is not loaded
+ *   bool begin(long long token)      before the row's first pack; false: the row has failed
+ *   bool take(arf_pack &x, bool wanted, long long token, int pack, const arf_pack &residual)
+ *                                    all lanes of a warp call; where wanted, x becomes
+ *                                    bf16(sum + residual) in all lanes of the pack. False: a wait
+ *                                    failed, x is then anything.
  */
 
 /* Shared by the blocks of the cluster: the groups' sums, two copies used in turn, so that one
@@ -137,7 +138,7 @@ ARF_DEVICE void arf_finish_rows(const arf_call &call, const arf_operand_view &ow
     int turn = 0;
     for (long long token = arf_first_row(); token < call.tokens; token += arf_row_step()) {
         const bool is_first = token == arf_first_row();
-        bool failed = false;
+        bool failed = !source.begin(token);
         int trip = 0;
         for (int group = place.first_group(); group * place.width < ARF_PACKS;
              group += place.step, trip++) {
@@ -148,7 +149,8 @@ ARF_DEVICE void arf_finish_rows(const arf_call &call, const arf_operand_view &ow
             if (ARF_RESIDUAL && Source::adds_residual && !(is_first && trip == 0) && inside)
                 residual = arf_load_once((const arf_pack *)own.residual + at);
             arf_pack x = make_uint4(0, 0, 0, 0);
-            source.take(x, failed, token, pack, residual);
+            if (!source.take(x, inside && !failed, token, pack, residual))
+                failed = true;
             if (inside && place.stores && own.residual_out)
                 arf_store((arf_pack *)own.residual_out + at, x);
             if (ARF_NORM) {

@@ -15,15 +15,18 @@ struct arf_unfused_source {
     int rank;
     bool dead;
 
-    __device__ __forceinline__ void take(arf_pack &x, bool &failed, long long token, int pack,
-                                         const arf_pack &)
+    __device__ __forceinline__ bool begin(long long token) const
     {
         const int owner = (int)(token % ARF_R);
-        failed = failed || dead ||
-                 !arf_wait_counter(team, control, &control->gathered[owner], epoch + 1,
-                                   ARF_CULPRIT(owner, ARF_STAGE_UNFUSED_NORM, 0, epoch));
-        if (!failed && pack < ARF_PACKS)
+        return !dead && arf_wait_counter(team, control, &control->gathered[owner], epoch + 1,
+                                         ARF_CULPRIT(owner, ARF_STAGE_UNFUSED_NORM, 0, epoch));
+    }
+    __device__ __forceinline__ bool take(arf_pack &x, bool wanted, long long token, int pack,
+                                         const arf_pack &) const
+    {
+        if (wanted)
             x = arf_look(team.peer[rank] + arf_unfused_row(team, token, pack));
+        return true;
     }
 };
 
