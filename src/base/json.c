@@ -237,7 +237,7 @@ arfuse_status arf_json_optional(const arf_json_value *object, const char *name,
     if (!cJSON_IsObject(node_of(object)))
         return refuse(object, "an object", error);
     const cJSON *child = cJSON_GetObjectItemCaseSensitive(node_of(object), name);
-    arf_json_value found = {.node = child == NULL || cJSON_IsNull(child) ? NULL : child};
+    arf_json_value found = {.node = child};
     extend_path(&found, object->path, name, 0);
     *value = found;
     return ARFUSE_OK;

@@ -12,10 +12,13 @@ typedef struct arf_profile_key {
     arf_device_key device;
 } arf_profile_key;
 
+arf_profile_key arf_profile_key_of(const arf_profile *profile);
+bool arf_profile_key_equal(const arf_profile_key *a, const arf_profile_key *b);
+
 /*
  * True when the profile may be used for the key: set, shape with switches, device name, capability,
- * link, nodes, ranks per GPU, and the tuning-schema version of each protocol that it routes to.
- * Containment, never nearest. Else `reason` names the first member that differs, with both values.
+ * SM count, link, nodes, ranks per GPU, and the tuning-schema version of each protocol that it
+ * routes to. Containment, never nearest. Else `reason` names the first member that differs, with both values.
  */
 bool arf_profile_matches(const arf_profile *profile, const arf_profile_key *key,
                          char reason[ARF_REASON_TEXT]);
@@ -36,7 +39,7 @@ typedef enum arf_found {
 } arf_found;
 
 /*
- * Searches the folders (and the fixed two levels below). Exact: *profile and `path` are it.
+ * Searches the folders and the folders in them (the `<device>-<link>` of design section 7). Exact: *profile and `path` are it.
  * Nearest: the profile of the same link and kernel set whose shape is closest by a stated
  * distance. Corrupt files met on the way are one warning each and skipped. *profile is the
  * caller's; NULL when none.

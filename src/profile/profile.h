@@ -38,6 +38,9 @@ void arf_device_name(const char *raw, char name[ARF_NAME_TEXT]);
 /* Folder name: slug(name)-link, [a-z0-9-] only: "NVIDIA GB300" on nvlink -> "nvidia-gb300-nvlink". */
 void arf_device_folder(const arf_device_key *device, char folder[ARF_NAME_TEXT + 16]);
 
+/* [a-z0-9-] with single dashes; returns the length. What is in a name can never leave a folder. */
+size_t arf_slug(const char *text, char *slug, size_t size);
+
 /* What the measurement says about one route; each part may be absent (count 0, NaN). */
 typedef struct arf_route_evidence {
     int64_t bound_low, bound_high; /* the bound lies in [low, high]; 0, 0: unknown */
@@ -59,6 +62,8 @@ typedef struct arf_evidence {
     /* Members this version does not know, as the text of one compact JSON object ("{...}"), kept
      * on rewriting; NULL: none. Owned by the profile. */
     char *extra;
+    /* The same for each route's entry. */
+    char *route_extra[ARF_PATTERNS][ARF_MAX_ROUTES];
 } arf_evidence;
 
 typedef struct arf_profile {

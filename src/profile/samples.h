@@ -54,11 +54,14 @@ typedef struct arf_samples {
 
 arf_samples *arf_samples_new(const arf_samples_header *header);
 void arf_samples_free(arf_samples *samples);
-/* Copies the sample and its `us`. */
+/* Copies the sample and its `us`, rounded as a file holds them. One of the same (pattern, tokens, plan)
+ * is replaced: the later measurement counts, in memory as in a file. */
 arfuse_status arf_samples_add(arf_samples *samples, const arf_sample *sample, arf_error *error);
 /* The sample of (pattern, tokens, plan), or NULL. */
 const arf_sample *arf_samples_find(const arf_samples *samples, arf_pattern pattern, int64_t tokens,
                                    const arf_plan *plan);
+/* To 0.1 ns, what a file holds: fitting from memory and from the file gives the same profile. */
+double arf_sample_round(double us);
 double arf_sample_median(const arf_sample *sample); /* NaN unless timed */
 
 /*
@@ -76,8 +79,12 @@ arfuse_status arf_samples_header_line(const arf_samples_header *header, char **l
 arfuse_status arf_sample_line(const arf_samples_header *header, const arf_sample *sample,
                               char **line, arf_error *error);
 
-/* Creates or opens-for-append the samples file beside a profile; every line is on disk when
- * arf_samples_append returns. */
+/*
+ * Creates (or empties) the samples file beside a profile, or, with `resume`, keeps its whole lines
+ * and appends; every line is on disk when arf_samples_append returns. The file is locked until it
+ * is closed: a second writer is refused (ARFUSE_FAILURE), as are samples of another key, policy or
+ * tuning version (ARFUSE_PROFILE). A seed beyond 2^53 - 1 is ARFUSE_USAGE.
+ */
 typedef struct arf_samples_writer arf_samples_writer;
 arfuse_status arf_samples_open(const char *path, const arf_samples_header *header, bool resume,
                                arf_samples_writer **writer, arf_error *error);

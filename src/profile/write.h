@@ -14,7 +14,7 @@ arfuse_status arf_profile_print(const arf_profile *profile, arf_text *text, arf_
 void arf_profile_filename(const arf_shape *shape, char name[ARF_NAME_TEXT + 64]);
 
 /*
- * Writes root/<device>-<link>/<name> atomically, making folders. A file with another key already
+ * Writes root/<device>-<link>/<name> (a variant goes into the name) atomically, making folders. A file with another key already
  * there is refused (ARFUSE_PROFILE) with both keys. `path` gets what was written.
  */
 arfuse_status arf_profile_store(const arf_profile *profile, const char *root, char *path,

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "profile/write.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "profile/lookup.h"
+#include "profile/parts.h"
+#include "profile/read.h"
+
+/* ---- text ---------------------------------------------------------------------------------------
+ */
+
+static void write_route(arf_text *text, const arf_profile *profile, arf_pattern pattern, int index)
+{
+    const arf_routes *routes = &profile->routes[pattern];
+    const arf_route *route = &routes->route[index];
+    arf_text_add(text, "      { ");
+    if (index == 0 && routes->min_tokens != 1)
+        arf_text_add(text, "\"min_tokens\": %lld, ", (long long)routes->min_tokens);
+    if (route->max_tokens == ARF_OPEN_BOUND)
+        arf_text_add(text, "\"max_tokens\": null, ");
+    else
+        arf_text_add(text, "\"max_tokens\": %lld, ", (long long)route->max_tokens);
+    arf_write_plan(text, profile->set, pattern, &route->plan);
+    arf_text_add(text, " }%s\n", index + 1 < routes->count ? "," : "");
+}
+
+static void write_routes(arf_text *text, const arf_profile *profile)
+{
+    arf_text_add(text, "  \"routes\": {\n");
+    for (int i = 0; i < ARF_PATTERNS; i++) {
+        int count = profile->routes[i].count;
+        arf_text_add(text, "    \"%s\": [%s", arf_pattern_name((arf_pattern)i),
+                     count > 0 ? "\n" : "");
+        for (int j = 0; j < count; j++)
+            write_route(text, profile, (arf_pattern)i, j);
+        arf_text_add(text, "%s]%s\n", count > 0 ? "    " : "", i + 1 < ARF_PATTERNS ? "," : "");
+    }
+    arf_text_add(text, "  },\n");
+}
+
+/* Each member of evidence begins with this; `gap` is what stands before the first. */
+static void begin_member(arf_text *text, const char **gap, const char *next, const char *name)
+{
+    arf_text_add(text, "%s", *gap);
+    *gap = next;
+    arf_text_string(text, name);
+    arf_text_add(text, ": ");
+}
+
+static void write_text(arf_text *text, const char **gap, const char *next, const char *name,
+                       const char *value)
+{
+    if (value[0] == '\0')
+        return;
+    begin_member(text, gap, next, name);
+    arf_text_string(text, value);
+}
+
+static void write_ratio(arf_text *text, const char **gap, const char *next, const char *name,
+                        double value)
+{
+    if (isnan(value))
+        return;
+    begin_member(text, gap, next, name);
+    arf_text_number(text, value, -1);
+}
+
+/* Members that this version does not know, as they were. */
+static void write_extra(arf_text *text, const char **gap, const char *next, const char *extra)
+{
+    arf_json *json = NULL;
+    const char *name;
+    if (extra == NULL)
+        return;
+    if (arf_json_parse(extra, strlen(extra), &json, NULL) != ARFUSE_OK) {
+        text->failed = true; /* it was validated before: memory ran out */
+        return;
+    }
+    arf_json_value root = arf_json_root(json), member = {0};
+    while (arf_json_next(&root, &member, &name)) {
+        char *value = arf_json_print(&member);
+        begin_member(text, gap, next, name);
+        arf_text_add(text, "%s", value != NULL ? value : "");
+        text->failed |= value == NULL;
+        free(value);
+    }
+    arf_json_free(json);
+}
+
+static void write_route_evidence(arf_text *text, const arf_evidence *evidence, int pattern,
+                                 int index)
+{
+    const arf_route_evidence *route = &evidence->route[pattern][index];
+    const char *gap = "{ ", *next = ", ";
+    arf_text_add(text, "        ");
+    if (route->bound_high != 0) {
+        begin_member(text, &gap, next, "bound_interval");
+        arf_text_add(text, "[%lld, %lld]", (long long)route->bound_low,
+                     (long long)route->bound_high);
+    }
+    write_text(text, &gap, next, "runner_up", route->runner_up);
+    write_ratio(text, &gap, next, "margin", route->margin);
+    write_extra(text, &gap, next, evidence->route_extra[pattern][index]);
+    arf_text_add(text, gap == next ? " }" : "{}");
+    arf_text_add(text, "%s\n", index + 1 < evidence->route_count[pattern] ? "," : "");
+}
+
+static void write_evidence_routes(arf_text *text, const arf_evidence *evidence)
+{
+    const char *gap = "{\n      ";
+    for (int i = 0; i < ARF_PATTERNS; i++) {
+        if (evidence->route_count[i] == 0)
+            continue;
+        begin_member(text, &gap, ",\n      ", arf_pattern_name((arf_pattern)i));
+        arf_text_add(text, "[\n");
+        for (int j = 0; j < evidence->route_count[i]; j++)
+            write_route_evidence(text, evidence, i, j);
+        arf_text_add(text, "      ]");
+    }
+    arf_text_add(text, "\n    }");
+}
+
+static void write_evidence(arf_text *text, const arf_evidence *evidence)
+{
+    const char *gap = "    ", *next = ",\n    ";
+    arf_text_add(text, "  \"evidence\": {\n");
+    write_text(text, &gap, next, "method", arf_method_name(evidence->method));
+    write_text(text, &gap, next, "context", evidence->context);
+    if (evidence->has_policy)
+        write_text(text, &gap, next, "policy", arf_policy_name(evidence->policy));
+    write_text(text, &gap, next, "tool", evidence->tool);
+    write_text(text, &gap, next, "driver", evidence->driver);
+    write_text(text, &gap, next, "source_digest", evidence->source_digest);
+    write_ratio(text, &gap, next, "noise", evidence->noise);
+    write_ratio(text, &gap, next, "regret_geomean", evidence->regret_geomean);
+    write_ratio(text, &gap, next, "regret_max", evidence->regret_max);
+    write_extra(text, &gap, next, evidence->extra);
+    if (evidence->route_count[ARF_ALLREDUCE] + evidence->route_count[ARF_FINALIZE] > 0) {
+        begin_member(text, &gap, next, "routes");
+        write_evidence_routes(text, evidence);
+    }
+    arf_text_add(text, "\n  }\n");
+}
+
+arfuse_status arf_profile_print(const arf_profile *profile, arf_text *text, arf_error *error)
+{
+    ARF_TRY(arf_profile_validate(profile, error));
+    arf_text made = {0};
+    arf_text_add(&made, "{\n  \"format\": \"arfuse-profile\",\n  \"version\": 1,\n  ");
+    arf_write_kernels(&made, profile->set, profile->version, profile->variant);
+    arf_text_add(&made, ",\n  ");
+    arf_write_shape(&made, &profile->shape);
+    arf_text_add(&made, ",\n  ");
+    arf_write_device(&made, &profile->device);
+    arf_text_add(&made, ",\n  \"numerics\": \"%s\",\n", arf_numerics_name(profile->numerics));
+    write_routes(&made, profile);
+    write_evidence(&made, &profile->evidence);
+    arf_text_add(&made, "}\n");
+    if (made.failed) {
+        arf_text_free(&made);
+        return arf_fail(error, ARFUSE_FAILURE, "out of memory for the text of a profile");
+    }
+    *text = made;
+    return ARFUSE_OK;
+}
+
+/* ---- files --------------------------------------------------------------------------------------
+ */
+
+void arf_profile_filename(const arf_shape *shape, char name[ARF_NAME_TEXT + 64])
+{
+    char top_k[16] = "";
+    if (shape->top_k > 0)
+        snprintf(top_k, sizeof top_k, "_k%d", shape->top_k);
+    snprintf(name, ARF_NAME_TEXT + 64, "tp%d_h%d%s_bf16%s%s%s.json", shape->tp_size,
+             shape->hidden_size, top_k, shape->rms_norm == ARF_OFF ? "_nonorm" : "",
+             shape->residual == ARF_OFF ? "_noresidual" : "",
+             shape->shared_expert == ARF_OFF ? "_noshared" : "");
+}
+
+/* What stands at `path` must be a profile of the same key, or nothing. */
+static arfuse_status check_replaced(const arf_profile *profile, const char *path, arf_error *error)
+{
+    arf_profile *old = NULL;
+    if (access(path, F_OK) != 0)
+        return ARFUSE_OK;
+    if (arf_profile_load(path, &old, error) != ARFUSE_OK) {
+        arf_error_prefix(error, "a file that is no profile of this version is not replaced; move "
+                                "it away");
+        return ARFUSE_PROFILE;
+    }
+    arf_profile_key key = arf_profile_key_of(profile), old_key = arf_profile_key_of(old);
+    char text[ARF_REASON_TEXT], old_text[ARF_REASON_TEXT];
+    bool same =
+        arf_profile_key_equal(&key, &old_key) && strcmp(old->variant, profile->variant) == 0;
+    arf_profile_free(old);
+    if (same)
+        return ARFUSE_OK;
+    arf_profile_key_text(&key, text, sizeof text);
+    arf_profile_key_text(&old_key, old_text, sizeof old_text);
+    return arf_fail(error, ARFUSE_PROFILE,
+                    "%s: holds the profile of another key and is not replaced: %s; this one is %s",
+                    path, old_text, text);
+}
+
+/* Published profiles of one key differ by variant, so their names must. */
+static void name_of(const arf_profile *profile, char name[2 * ARF_NAME_TEXT + 64])
+{
+    char plain[ARF_NAME_TEXT + 64], variant[ARF_NAME_TEXT];
+    arf_profile_filename(&profile->shape, plain);
+    if (arf_slug(profile->variant, variant, sizeof variant) == 0)
+        snprintf(name, 2 * ARF_NAME_TEXT + 64, "%s", plain);
+    else
+        snprintf(name, 2 * ARF_NAME_TEXT + 64, "%.*s_%s.json",
+                 (int)(strlen(plain) - strlen(".json")), plain, variant);
+}
+
+arfuse_status arf_profile_store(const arf_profile *profile, const char *root, char *path,
+                                size_t path_size, arf_error *error)
+{
+    char device[ARF_NAME_TEXT + 16], name[2 * ARF_NAME_TEXT + 64], folder[4096];
+    arf_text text = {0};
+    arf_device_folder(&profile->device, device);
+    name_of(profile, name);
+    ARF_TRY(arf_join_path(folder, sizeof folder, root, device, error));
+    ARF_TRY(arf_join_path(path, path_size, folder, name, error));
+    ARF_TRY(arf_profile_print(profile, &text, error));
+    arfuse_status status = arf_make_folder(folder, error);
+    if (status == ARFUSE_OK)
+        status = check_replaced(profile, path, error);
+    if (status == ARFUSE_OK)
+        status = arf_write_file(path, text.data, text.bytes, error);
+    arf_text_free(&text);
+    return status;
+}
