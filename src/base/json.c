@@ -140,25 +140,6 @@ static arfuse_status check_unique(const arf_json_value *container, arf_error *er
     return object && index > 1 ? check_names(container, index, error) : ARFUSE_OK;
 }
 
-/* `open`: brackets that the scan saw opened and never closed. */
-static arfuse_status build(const char *text, size_t bytes, int open, cJSON **root, arf_error *error)
-{
-    const char *end = NULL;
-    *root = cJSON_ParseWithLengthOpts(text, bytes, &end, 0);
-    size_t at = end == NULL ? 0 : (size_t)(end - text);
-    if (*root == NULL) {
-        /* At the end of the text cJSON points at its last character. */
-        if (open > 0 && arf_scan_blank(text, bytes, at) + 1 >= bytes)
-            return arf_scan_fail(text, at, error, "the document has no end (a truncated file?)");
-        return arf_scan_fail(text, at, error,
-                             "not JSON here, expected a value, a name, ',', ':' or a bracket");
-    }
-    at = arf_scan_blank(text, bytes, at);
-    if (at < bytes)
-        return arf_scan_fail(text, at, error, "text after the document, expected its end");
-    return ARFUSE_OK;
-}
-
 arfuse_status arf_json_parse(const char *text, size_t bytes, arf_json **json, arf_error *error)
 {
     if (bytes > ARF_JSON_MAX_BYTES)
@@ -169,10 +150,10 @@ arfuse_status arf_json_parse(const char *text, size_t bytes, arf_json **json, ar
         return arf_fail(error, ARFUSE_FAILURE, "out of memory for a locale");
     cJSON *root = NULL;
     arf_json *document = NULL;
-    int open = 0;
-    arfuse_status status = arf_scan_json(text, bytes, ARF_JSON_MAX_DEPTH, &open, error);
-    if (status == ARFUSE_OK)
-        status = build(text, bytes, open, &root, error);
+    arfuse_status status = arf_scan_json(text, bytes, ARF_JSON_MAX_DEPTH, error);
+    /* The text is well-formed by now, so that cJSON can only lack memory. */
+    if (status == ARFUSE_OK && (root = cJSON_ParseWithLengthOpts(text, bytes, NULL, 0)) == NULL)
+        status = arf_fail(error, ARFUSE_FAILURE, "out of memory for a document");
     if (status == ARFUSE_OK && (cJSON_IsObject(root) || cJSON_IsArray(root)))
         status = check_unique(&(arf_json_value){.node = root, .path = "$"}, error);
     if (status == ARFUSE_OK && (document = malloc(sizeof *document)) == NULL)

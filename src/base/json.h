@@ -47,8 +47,8 @@ arf_json_value arf_json_root(const arf_json *json);
  * (NULL: any member). */
 arfuse_status arf_json_object(const arf_json_value *object, const char *const *members,
                               arf_error *error);
-/* A member that must be there / that may be absent (then value->node is NULL). A null is a value like
- * any other: the typed getters refuse it, arf_json_is_null asks for it. */
+/* A member that must be there / that may be absent (then value->node is NULL). A null is a value
+ * like any other: the typed getters refuse it, arf_json_is_null asks for it. */
 arfuse_status arf_json_member(const arf_json_value *object, const char *name, arf_json_value *value,
                               arf_error *error);
 arfuse_status arf_json_optional(const arf_json_value *object, const char *name,

@@ -9,10 +9,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What may come next. */
+typedef enum expect {
+    VALUE,        /* after a colon, or after a comma in an array; and at the start */
+    VALUE_OR_END, /* after '[' */
+    NAME,         /* after a comma in an object */
+    NAME_OR_END,  /* after '{' */
+    COLON,        /* after a name */
+    COMMA_OR_END, /* after a value inside something */
+    END           /* after the outermost value */
+} expect;
+
 typedef struct scan {
     const char *text;
     size_t bytes, at;
+    expect next;
     int depth, max_depth;
+    char open[ARF_SCAN_MAX_DEPTH]; /* the brackets that are open, outermost first */
     arf_error *error;
 } scan;
 
@@ -54,14 +67,6 @@ size_t arf_utf8_length(const char *text, size_t bytes)
     return length;
 }
 
-size_t arf_scan_blank(const char *text, size_t bytes, size_t at)
-{
-    while (at < bytes &&
-           (text[at] == ' ' || text[at] == '\t' || text[at] == '\r' || text[at] == '\n'))
-        at++;
-    return at;
-}
-
 static bool is_digit(char c)
 {
     return c >= '0' && c <= '9';
@@ -71,6 +76,47 @@ static char peek(const scan *s, size_t ahead)
 {
     return s->at + ahead < s->bytes ? s->text[s->at + ahead] : '\0';
 }
+
+static char innermost(const scan *s)
+{
+    return s->depth > 0 ? s->open[s->depth - 1] : '\0';
+}
+
+static arfuse_status fail_expected(const scan *s)
+{
+    const char *expected = "";
+    switch (s->next) {
+    case VALUE:
+        expected = "a value";
+        break;
+    case VALUE_OR_END:
+        expected = "a value or ']'";
+        break;
+    case NAME:
+        expected = "a name in double quotes";
+        break;
+    case NAME_OR_END:
+        expected = "a name in double quotes or '}'";
+        break;
+    case COLON:
+        expected = "':'";
+        break;
+    case COMMA_OR_END:
+        expected = innermost(s) == '{' ? "',' or '}'" : "',' or ']'";
+        break;
+    case END:
+        return arf_scan_fail(s->text, s->at, s->error, "text after the document, expected its end");
+    }
+    if (s->at == s->bytes)
+        return arf_scan_fail(s->text, s->at, s->error,
+                             "the document has no end (a truncated file?), expected %s", expected);
+    unsigned char c = (unsigned char)s->text[s->at];
+    if (c > 0x20 && c < 0x7f)
+        return arf_scan_fail(s->text, s->at, s->error, "'%c', expected %s", c, expected);
+    return arf_scan_fail(s->text, s->at, s->error, "byte 0x%02x, expected %s", c, expected);
+}
+
+/* ---- tokens -------------------------------------------------------------------------------- */
 
 /* The four digits of an escape; -1 when they are not hexadecimal. */
 static int hex4(const scan *s, size_t ahead)
@@ -200,51 +246,104 @@ static arfuse_status scan_word(scan *s)
             return ARFUSE_OK;
         }
     }
-    unsigned char c = (unsigned char)s->text[s->at];
-    if (c > 0x20 && c < 0x7f)
-        return arf_scan_fail(s->text, s->at, s->error, "'%c' begins no JSON value", c);
-    return arf_scan_fail(s->text, s->at, s->error, "byte 0x%02x begins no JSON value", c);
+    return fail_expected(s);
 }
 
-arfuse_status arf_scan_json(const char *text, size_t bytes, int max_depth, int *open,
-                            arf_error *error)
+/* ---- structure ----------------------------------------------------------------------------- */
+
+static void value_ended(scan *s)
+{
+    s->next = s->depth > 0 ? COMMA_OR_END : END;
+}
+
+static arfuse_status scan_open(scan *s, char bracket)
+{
+    if (s->next != VALUE && s->next != VALUE_OR_END)
+        return fail_expected(s);
+    if (s->depth == s->max_depth)
+        return arf_scan_fail(s->text, s->at, s->error,
+                             "depth %d, expected at most %d nested arrays and objects",
+                             s->depth + 1, s->max_depth);
+    s->open[s->depth++] = bracket;
+    s->next = bracket == '{' ? NAME_OR_END : VALUE_OR_END;
+    s->at++;
+    return ARFUSE_OK;
+}
+
+static arfuse_status scan_close(scan *s, char opened_by)
+{
+    bool empty = s->next == (opened_by == '{' ? NAME_OR_END : VALUE_OR_END);
+    if (innermost(s) != opened_by || (!empty && s->next != COMMA_OR_END))
+        return fail_expected(s);
+    s->depth--;
+    s->at++;
+    value_ended(s);
+    return ARFUSE_OK;
+}
+
+static arfuse_status scan_mark(scan *s, expect when, expect then)
+{
+    if (s->next != when)
+        return fail_expected(s);
+    s->next = then;
+    s->at++;
+    return ARFUSE_OK;
+}
+
+static arfuse_status scan_scalar(scan *s, char c)
+{
+    bool name = s->next == NAME || s->next == NAME_OR_END;
+    if (name ? c != '"' : s->next != VALUE && s->next != VALUE_OR_END)
+        return fail_expected(s);
+    if (c == '"')
+        ARF_TRY(scan_string(s));
+    else if (c == '-' || is_digit(c))
+        ARF_TRY(scan_number(s));
+    else
+        ARF_TRY(scan_word(s));
+    if (name)
+        s->next = COLON;
+    else
+        value_ended(s);
+    return ARFUSE_OK;
+}
+
+static arfuse_status scan_token(scan *s)
+{
+    char c = s->text[s->at];
+    switch (c) {
+    case '{':
+    case '[':
+        return scan_open(s, c);
+    case '}':
+        return scan_close(s, '{');
+    case ']':
+        return scan_close(s, '[');
+    case ',':
+        return scan_mark(s, COMMA_OR_END, innermost(s) == '{' ? NAME : VALUE);
+    case ':':
+        return scan_mark(s, COLON, VALUE);
+    default:
+        return scan_scalar(s, c);
+    }
+}
+
+static void skip_blank(scan *s)
+{
+    while (s->at < s->bytes && (s->text[s->at] == ' ' || s->text[s->at] == '\t' ||
+                                s->text[s->at] == '\r' || s->text[s->at] == '\n'))
+        s->at++;
+}
+
+arfuse_status arf_scan_json(const char *text, size_t bytes, int max_depth, arf_error *error)
 {
     scan s = {.text = text, .bytes = bytes, .max_depth = max_depth, .error = error};
     if (bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0)
         return arf_scan_fail(text, 0, error, "a byte-order mark, expected plain UTF-8 without one");
-    s.at = arf_scan_blank(text, bytes, 0);
+    skip_blank(&s);
     if (s.at == bytes)
         return arf_scan_fail(text, 0, error, "the text is empty, expected a JSON document");
-    while ((s.at = arf_scan_blank(text, bytes, s.at)) < bytes) {
-        switch (text[s.at]) {
-        case ',':
-        case ':':
-            s.at++;
-            break;
-        case '{':
-        case '[':
-            if (++s.depth > max_depth)
-                return arf_scan_fail(text, s.at, error,
-                                     "depth %d, expected at most %d nested arrays and objects",
-                                     s.depth, max_depth);
-            s.at++;
-            break;
-        case '}':
-        case ']':
-            if (--s.depth < 0)
-                return arf_scan_fail(text, s.at, error, "'%c' closes nothing", text[s.at]);
-            s.at++;
-            break;
-        case '"':
-            ARF_TRY(scan_string(&s));
-            break;
-        default:
-            if (text[s.at] == '-' || is_digit(text[s.at]))
-                ARF_TRY(scan_number(&s));
-            else
-                ARF_TRY(scan_word(&s));
-        }
-    }
-    *open = s.depth;
-    return ARFUSE_OK;
+    for (; s.at < bytes; skip_blank(&s))
+        ARF_TRY(scan_token(&s));
+    return s.next == END ? ARFUSE_OK : fail_expected(&s);
 }

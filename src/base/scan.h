@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The lexical check of a JSON text, before any parser sees it: what cJSON lets
- * pass or loses (bad UTF-8, control characters, an escaped NUL, leading zeros,
- * numbers that overflow, a byte-order mark, unbounded depth). Linear in the
- * text. Structure (commas, colons, brackets that match) is the parser's work.
+ * The check of a whole JSON text before cJSON sees it. It refuses what cJSON
+ * would let pass or lose (bad UTF-8, control characters, an escaped NUL, leading
+ * zeros, numbers that overflow, a byte-order mark, unbounded depth, trailing
+ * text), and names the place of every fault in one voice. Linear in the text.
  */
 #ifndef ARF_BASE_SCAN_H
 #define ARF_BASE_SCAN_H
@@ -18,17 +18,15 @@
 /* Integers beyond are not exact in a double, so they would change when a file is rewritten. */
 #define ARF_JSON_MAX_INTEGER ((INT64_C(1) << 53) - 1)
 
-/* Call it in the C locale (numbers are converted to see whether they overflow). *open gets the
- * number of brackets that were never closed. */
-arfuse_status arf_scan_json(const char *text, size_t bytes, int max_depth, int *open,
-                            arf_error *error);
+/* The deepest nesting that may be asked for. */
+#define ARF_SCAN_MAX_DEPTH 64
+
+/* Call it in the C locale: numbers are converted to see whether they overflow. */
+arfuse_status arf_scan_json(const char *text, size_t bytes, int max_depth, arf_error *error);
 
 /* "line 3, column 14: " and the message: where `offset` lies, counted in characters from 1. */
 arfuse_status arf_scan_fail(const char *text, size_t offset, arf_error *error, const char *format,
                             ...) __attribute__((format(printf, 4, 5)));
-
-/* The first offset from `at` on that holds no JSON white space; `bytes` when there is none. */
-size_t arf_scan_blank(const char *text, size_t bytes, size_t at);
 
 /* Bytes of the UTF-8 character at text[0], of at most `bytes`; 0 when it is not valid: overlong,
  * a surrogate, beyond U+10FFFF or cut. */
