@@ -29,6 +29,10 @@ static arfuse_status choose(const char *spec, const arf_device_ops **ops, arf_er
         *ops = &arf_host_device;
         return ARFUSE_OK;
     }
+    if (strncmp(spec, "model:", strlen("model:")) == 0) {
+        *ops = &arf_model_device;
+        return ARFUSE_OK;
+    }
     return arf_fail(error, ARFUSE_USAGE,
                     "device \"%s\": expected auto, cuda, host, model:default or model:FILE", spec);
 }
