@@ -53,7 +53,7 @@ CFLAGS_ALL := -std=c17 -D_GNU_SOURCE -Isrc -I$(OBJ) -fPIC -fvisibility=hidden -f
   -fno-math-errno -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
   -pthread -MMD -MP -DARF_VERSION='"$(VERSION)"' -DARF_PREFIX='"$(PREFIX)"' \
   -DARF_DATADIR='"$(DATADIR)"' \
-  $(if $(with_cuda),-DARF_CUDA -isystem $(CUDA_HOME)/include) \
+  $(if $(with_cuda),-DARF_CUDA -I. -isystem $(CUDA_HOME)/include) \
   $(if $(filter 1,$(DEBUG)),-O0 -g3,-O2 -g) $(if $(filter 1,$(WERROR)),-Werror) \
   $(if $(filter 1,$(ASAN)),-fsanitize=address$(comma)undefined -fno-sanitize-recover=all \
     -fno-omit-frame-pointer) \
@@ -78,6 +78,8 @@ example_src := $(wildcard src/examples/*.c)
 kernel_src := $(wildcard kernels/*.h kernels/*.cuh kernels/*.cu)
 unit_src := $(wildcard tests/unit/*_test.c)
 mpi_src := $(wildcard tests/mpi/*_test.c)
+gpu_src := $(if $(with_cuda),$(wildcard tests/gpu/*_test.c))
+gpu_helper_src := $(filter-out %_test.c,$(wildcard tests/gpu/*.c))
 bench_src := $(wildcard tests/bench/*_bench.c)
 helper_src := $(wildcard tests/support/*.c)
 
@@ -87,6 +89,7 @@ program = $(patsubst %.c,$(BUILD)/$(1)/%,$(notdir $(2)))
 examples := $(call program,examples,$(example_src))
 units := $(call program,tests,$(unit_src))
 mpis := $(call program,tests,$(mpi_src))
+gpus := $(call program,tests,$(gpu_src))
 benches := $(call program,tests,$(bench_src))
 
 programs := $(if $(tune_src),$(BUILD)/arfuse-tune) $(if $(cli_src),$(BUILD)/arfuse-profile)
@@ -95,7 +98,7 @@ libraries := $(BUILD)/libarfuse.so $(BUILD)/libarfuse.a
 .PHONY: all lib tests check check-long modelcheck bench install uninstall clean format
 all: $(programs) $(libraries) $(examples)
 lib: $(libraries)
-tests: all $(units) $(mpis)
+tests: all $(units) $(mpis) $(gpus)
 
 .SECONDARY:
 
@@ -159,7 +162,7 @@ $(BUILD)/arfuse-profile: $(call object,$(cli_src)) $(OBJ)/libcore.a
 $(BUILD)/examples/%: src/examples/%.c $(BUILD)/libarfuse.so
 	$(call say,EXAMPLE,$@)
 	$(quiet)mkdir -p $(@D)
-	$(quiet)$(if $(findstring mpi.h,$(shell cat $<)),$(MPICC),$(CC)) -std=c11 -Wall -Wextra -Isrc \
+	$(quiet)$(if $(findstring mpi.h,$(shell cat $<)),$(MPICC),$(CC)) -std=c99 -Wall -Wextra -Isrc \
 	  $(if $(filter 1,$(ASAN)),-fsanitize=address$(comma)undefined) \
 	  $(if $(filter 1,$(TSAN)),-fsanitize=thread) $(if $(filter 1,$(COVERAGE)),--coverage) \
 	  -o $@ $< -L$(BUILD) -larfuse -pthread -Wl,-rpath,'$$ORIGIN/..'
@@ -174,6 +177,11 @@ $(BUILD)/tests/%_test: $(OBJ)/tests/mpi/%_test.o $(call object,$(helper_src)) $(
 	$(call say,LINK,$@)
 	$(quiet)mkdir -p $(@D)
 	$(quiet)$(MPICC) -o $@ $^ $(LDFLAGS_ALL) -lcmocka $(LIBS)
+
+$(BUILD)/tests/%_test: $(OBJ)/tests/gpu/%_test.o $(call object,$(gpu_helper_src)) $(OBJ)/libcore.a
+	$(call say,LINK,$@)
+	$(quiet)mkdir -p $(@D)
+	$(quiet)$(CC) -o $@ $^ $(LDFLAGS_ALL) $(LIBS)
 
 $(BUILD)/tests/%_bench: $(OBJ)/tests/bench/%_bench.o $(OBJ)/libcore.a
 	$(call say,LINK,$@)
