@@ -21,10 +21,17 @@ static arfuse_status choose(const char *spec, const arf_device_ops **ops, arf_er
 {
     bool automatic = spec == NULL || strcmp(spec, "auto") == 0;
     bool cuda = automatic ? nvidia_node_exists() : strcmp(spec, "cuda") == 0;
+#ifdef ARF_CUDA
+    if (cuda) { /* a broken driver is then an error of open, not a silent change to host */
+        *ops = &arf_cuda_device;
+        return ARFUSE_OK;
+    }
+#else
     if (cuda)
         return arf_fail(error, ARFUSE_HARDWARE,
                         "device cuda: %sthis build has no CUDA device; ask for the device \"host\"",
                         automatic ? "taken because an NVIDIA device node exists, but " : "");
+#endif
     if (automatic || strcmp(spec, "host") == 0) {
         *ops = &arf_host_device;
         return ARFUSE_OK;

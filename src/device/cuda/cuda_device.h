@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The insides of the cuda device, for the files of this folder: the device of a
+ * process, a space on it, and plans made ready.
+ *
+ * Every function here that calls the driver does so between arf_cuda_enter and
+ * arf_cuda_leave, so that the caller's current context is what it was.
+ */
+#ifndef ARF_DEVICE_CUDA_CUDA_DEVICE_H
+#define ARF_DEVICE_CUDA_CUDA_DEVICE_H
+
+#include "device/cuda/compile.h"
+#include "device/cuda/driver.h"
+#include "device/cuda/layout.h"
+#include "device/cuda/recipe.h"
+#include "device/cuda/symmetric.h"
+#include "device/device.h"
+
+typedef struct arf_cuda {
+    arf_device base; /* first */
+    arf_driver driver;
+    CUdevice device;
+    CUcontext context; /* the primary one, retained */
+    arf_compiler compiler;
+    arf_device_key key;
+    char driver_text[ARF_NAME_TEXT];
+    uint64_t l2_bytes;
+    int sm_count;
+} arf_cuda;
+
+/* A compiled kernel; plans share them. */
+typedef struct arf_kernel {
+    uint64_t digest; /* of name and macros */
+    CUmodule module;
+    CUfunction function;
+    int max_threads;       /* by its registers */
+    unsigned shared_limit; /* the dynamic shared memory that it was allowed so far */
+} arf_kernel;
+
+/* A step of a plan, ready: what a launch adds is the grid, the stream and the arguments. */
+typedef struct arf_ready_step {
+    arf_step recipe;
+    CUfunction function;
+    int64_t most_rows; /* what is resident at once; INT64_MAX: no limit */
+    unsigned attributes;
+    CUlaunchAttribute attribute[3];
+} arf_ready_step;
+
+typedef struct arf_ready_plan {
+    arf_pattern pattern;
+    arf_plan plan;
+    int steps;
+    arf_ready_step step[ARF_MAX_STEPS];
+} arf_ready_plan;
+
+#define ARF_STAMPS 2 /* begin, end */
+
+/* Far above a tuner's few hundred candidates a protocol; fixed, so that launches read without a
+ * lock while no table moves. */
+#define ARF_MAX_READY_PLANS 4096
+
+typedef struct arf_cuda_space {
+    arf_space base; /* first */
+    arf_symmetric memory;
+    arf_layout layout;
+    arf_team_view view;                        /* as kernels get it */
+    CUdeviceptr scratch[ARF_VIEW_LOCAL_RANKS]; /* finalized contributions; 0: none */
+    CUdeviceptr stamps;                        /* [ARF_STAMPS][local ranks] words: timing */
+    volatile arf_word *mirror;                 /* host address of view.mirror */
+    bool broken;                               /* a launch failed half-way */
+    CUstream stream;                           /* private: checks and timing */
+
+    arf_kernel *kernel;
+    int kernels, kernel_room;
+    arf_ready_plan *plan; /* [ARF_MAX_READY_PLANS] */
+    int plans;
+    arf_ready_step barrier, filler; /* of timing; function NULL until first used */
+
+    /* Device memory [tokens], where kernels write 1 / rms of a local rank; only tests set it. */
+    float *inverse_rms[ARF_VIEW_LOCAL_RANKS];
+} arf_cuda_space;
+
+arfuse_status arf_cuda_enter(const arf_cuda *device, arf_error *error);
+void arf_cuda_leave(const arf_cuda *device);
+
+/* space.c */
+arfuse_status arf_cuda_space_create(arf_device *device, const arf_space_spec *spec,
+                                    arf_space **space, arf_error *error);
+void arf_cuda_space_destroy(arf_space *space);
+arfuse_status arf_cuda_state(const arf_space *space, arfuse_culprit *culprit);
+
+/* prepare.c */
+arfuse_status arf_cuda_prepare(arf_space *space, arf_pattern pattern, const arf_plan *plan, int *id,
+                               arf_error *error);
+/* Makes one step ready; the context is current. */
+arfuse_status arf_cuda_ready(arf_cuda_space *space, const arf_step *recipe, arf_ready_step *ready,
+                             arf_error *error);
+
+/* launch.c */
+arfuse_status arf_cuda_launch(arf_space *space, const arf_launch *launch, arf_error *error);
+arfuse_status arf_cuda_synchronize(arf_space *space, arfuse_stream stream, arf_error *error);
+/* What a launch refuses. */
+arfuse_status arf_cuda_check(const arf_cuda_space *space, const arf_launch *launch,
+                             arf_error *error);
+/* Enqueues without looking at the arguments; the context is current. */
+arfuse_status arf_cuda_enqueue(arf_cuda_space *space, const arf_launch *launch, CUstream stream,
+                               arf_error *error);
+
+/* timing.c */
+arfuse_status arf_cuda_time(arf_space *space, const arf_launch *launch, const arf_timing *timing,
+                            double *us, arf_error *error);
+
+#endif

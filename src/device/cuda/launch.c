@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One call: a grid for each step of its plan. No allocation, no lock, no log. */
+#include <stddef.h>
+
+#include "device/cuda/cuda_device.h"
+
+static const arf_cuda *device_of(const arf_cuda_space *space)
+{
+    return (const arf_cuda *)space->base.device;
+}
+
+/* ---- arguments ------------------------------------------------------------------------------ */
+
+static void view_operands(const arf_cuda_space *space, const arf_launch *launch, int ranks,
+                          arf_operand_table *table)
+{
+    const arfuse_operands *from = launch->operands;
+    for (int r = 0; r < ranks; r++) {
+        arf_operand_view *view = &table->of[r];
+        *view = (arf_operand_view){
+            .contribution = (void *)(uintptr_t)space->scratch[r],
+            .inverse_rms = space->inverse_rms[r],
+        };
+        if (from == NULL)
+            continue; /* a trial launch: nothing runs */
+        view->input = from->input;
+        view->routed = from->routed;
+        view->weights = from->weights;
+        view->indices = from->indices;
+        view->shared = from->shared;
+        view->residual = from->residual;
+        view->gamma = from->gamma;
+        view->residual_out = from->residual_out;
+        view->norm_out = from->norm_out;
+        from = (const arfuse_operands *)(const void *)((const char *)from + from->struct_size);
+    }
+}
+
+static void use_scratch(arf_operand_table *table, int ranks)
+{
+    for (int r = 0; r < ranks; r++)
+        table->of[r].input = table->of[r].contribution;
+}
+
+/* ---- launching ------------------------------------------------------------------------------ */
+
+static CUresult launch_step(const arf_cuda_space *space, const arf_ready_step *step, arf_call *call,
+                            arf_operand_table *table, CUstream stream)
+{
+    int64_t rows = arf_step_rows(&step->recipe, &space->base.spec.shape, call->tokens);
+    if (rows > step->most_rows)
+        rows = step->most_rows;
+    CUlaunchConfig config = {.gridDimX = (unsigned)(rows * step->recipe.local_ranks),
+                             .gridDimY = (unsigned)step->recipe.parts,
+                             .gridDimZ = 1,
+                             .blockDimX = (unsigned)step->recipe.threads,
+                             .blockDimY = 1,
+                             .blockDimZ = 1,
+                             .sharedMemBytes = step->recipe.shared_bytes,
+                             .hStream = stream,
+                             .attrs = (CUlaunchAttribute *)(uintptr_t)step->attribute,
+                             .numAttrs = step->attributes};
+    void *parameters[] = {call, (void *)(uintptr_t)&space->view, table};
+    return device_of(space)->driver.cuLaunchKernelEx(&config, step->function, parameters, NULL);
+}
+
+/*
+ * The first steps of this call are on the stream and the rest will never come: peers would wait for
+ * it. So the space has failed, and every reachable peer is told as if a wait had expired. In a
+ * capture nothing has run, and nobody is told.
+ */
+static void tell_peers(arf_cuda_space *space, const arf_call *call, CUstream stream)
+{
+    const arf_driver *driver = &device_of(space)->driver;
+    CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+    space->broken = true;
+    if (driver->cuStreamIsCapturing(stream, &capturing) != CUDA_SUCCESS ||
+        capturing != CU_STREAM_CAPTURE_STATUS_NONE)
+        return;
+    arf_word word = ARF_CULPRIT(space->view.first_rank, ARF_STAGE_LAUNCH, call->tokens, 0);
+    for (int r = 0; r < space->base.spec.shape.tp_size; r++)
+        driver->cuMemcpyHtoD((CUdeviceptr)(uintptr_t)space->view.peer[r] +
+                                 offsetof(arf_control, culprit),
+                             &word, sizeof word);
+    *space->mirror = word;
+}
+
+static arfuse_status enqueue_plan(arf_cuda_space *space, const arf_ready_plan *plan, arf_call *call,
+                                  arf_operand_table *table, int enqueued, CUstream stream,
+                                  arf_error *error)
+{
+    unsigned common = call->flags;
+    for (int i = 0; i < plan->steps; i++) {
+        const arf_ready_step *step = &plan->step[i];
+        if (step->recipe.from_scratch)
+            use_scratch(table, step->recipe.local_ranks);
+        call->flags = common | step->recipe.flags;
+        CUresult result = launch_step(space, step, call, table, stream);
+        if (result == CUDA_SUCCESS)
+            continue;
+        if (enqueued + i > 0)
+            tell_peers(space, call, stream);
+        arfuse_status status =
+            arf_driver_check(&device_of(space)->driver, result, "cuLaunchKernelEx", error);
+        arf_error_prefix(error, "%s, kernel %d of the call", step->recipe.kernel, enqueued + i + 1);
+        return status;
+    }
+    return ARFUSE_OK;
+}
+
+arfuse_status arf_cuda_enqueue(arf_cuda_space *space, const arf_launch *launch, CUstream stream,
+                               arf_error *error)
+{
+    const arf_ready_plan *plan = &space->plan[launch->plan];
+    int ranks = plan->step[plan->steps - 1].recipe.local_ranks;
+    arf_operand_table table;
+    view_operands(space, launch, ranks, &table);
+    arf_call call = {.tokens = launch->tokens,
+                     .epsilon = launch->epsilon,
+                     .weight_bias = launch->weight_bias,
+                     .routed_scale = launch->routed_scale};
+    if (launch->operands != NULL && launch->operands->weights_type == ARFUSE_WEIGHTS_FP32)
+        call.flags = ARF_WEIGHTS_ARE_FP32;
+    ARF_TRY(enqueue_plan(space, plan, &call, &table, 0, stream, error));
+    if (launch->then < 0)
+        return ARFUSE_OK;
+    use_scratch(&table, ranks);
+    return enqueue_plan(space, &space->plan[launch->then], &call, &table, plan->steps, stream,
+                        error);
+}
+
+/* ---- the seam's functions -------------------------------------------------------------------- */
+
+static arfuse_status check_plan(const arf_cuda_space *space, int id, arf_pattern pattern,
+                                int64_t tokens, arf_error *error)
+{
+    if (id < 0 || id >= space->plans)
+        return arf_fail(error, ARFUSE_USAGE, "plan %d: %d are prepared", id, space->plans);
+    const arf_ready_plan *plan = &space->plan[id];
+    int64_t capacity = space->base.spec.capacity[plan->plan.protocol];
+    if (plan->pattern != pattern)
+        return arf_fail(error, ARFUSE_USAGE, "plan %d was prepared for %s, not for %s", id,
+                        arf_pattern_name(plan->pattern), arf_pattern_name(pattern));
+    if (tokens < 0 || tokens > capacity)
+        return arf_fail(error, ARFUSE_USAGE, "%lld tokens: %s has room for %lld", (long long)tokens,
+                        arf_protocol_name(plan->plan.protocol), (long long)capacity);
+    return ARFUSE_OK;
+}
+
+arfuse_status arf_cuda_check(const arf_cuda_space *space, const arf_launch *launch,
+                             arf_error *error)
+{
+    if (space->broken)
+        return arf_fail(error, ARFUSE_FAILED,
+                        "an earlier launch of this workspace failed half-way; destroy it and "
+                        "create a new one");
+    ARF_TRY(check_plan(space, launch->plan, launch->pattern, launch->tokens, error));
+    bool separate = space->plan[launch->plan].plan.protocol == ARF_SEPARATE;
+    if (separate != (launch->then >= 0))
+        return arf_fail(error, ARFUSE_USAGE,
+                        separate ? "a separate finalize needs the allreduce plan behind it"
+                                 : "only a separate finalize has a plan behind it");
+    if (separate)
+        return check_plan(space, launch->then, ARF_ALLREDUCE, launch->tokens, error);
+    return ARFUSE_OK;
+}
+
+arfuse_status arf_cuda_launch(arf_space *base, const arf_launch *launch, arf_error *error)
+{
+    arf_cuda_space *space = (arf_cuda_space *)base;
+    ARF_TRY(arf_cuda_check(space, launch, error));
+    if (launch->tokens == 0)
+        return ARFUSE_OK; /* no mailbox moves on any rank: that keeps them in step */
+    ARF_TRY(arf_cuda_enter(device_of(space), error));
+    arfuse_status status = arf_cuda_enqueue(space, launch, (CUstream)launch->stream, error);
+    arf_cuda_leave(device_of(space));
+    return status;
+}
+
+arfuse_status arf_cuda_synchronize(arf_space *base, arfuse_stream stream, arf_error *error)
+{
+    arf_cuda_space *space = (arf_cuda_space *)base;
+    ARF_TRY(arf_cuda_enter(device_of(space), error));
+    arfuse_status status =
+        ARF_CU(&device_of(space)->driver, error, cuStreamSynchronize, (CUstream)stream);
+    arf_cuda_leave(device_of(space));
+    return status;
+}

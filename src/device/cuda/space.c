@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Spaces: segments, their first contents, the view that kernels get, the sticky status. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/cuda/cuda_device.h"
+
+/* What only this process needs: scratch, time stamps, the mirror word, a stream. */
+static arfuse_status allocate_own(arf_cuda_space *space, arf_error *error)
+{
+    const arf_cuda *device = (const arf_cuda *)space->base.device;
+    const arf_driver *driver = &device->driver;
+    int ranks = space->base.device->team->local_ranks;
+    space->plan = calloc(ARF_MAX_READY_PLANS, sizeof *space->plan);
+    if (space->plan == NULL)
+        return arf_fail(error, ARFUSE_FAILURE, "out of memory for the plan table");
+    for (int r = 0; r < ranks && space->layout.scratch_bytes > 0; r++)
+        ARF_TRY(ARF_CU(driver, error, cuMemAlloc, &space->scratch[r], space->layout.scratch_bytes));
+    ARF_TRY(ARF_CU(driver, error, cuMemAlloc, &space->stamps,
+                   ARF_STAMPS * (size_t)ranks * sizeof(arf_word)));
+    void *mirror;
+    CUdeviceptr address;
+    ARF_TRY(ARF_CU(driver, error, cuMemHostAlloc, &mirror, sizeof(arf_word),
+                   CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_PORTABLE));
+    space->mirror = mirror;
+    *space->mirror = 0;
+    ARF_TRY(ARF_CU(driver, error, cuMemHostGetDevicePointer, &address, mirror, 0));
+    space->view.mirror = (arf_word *)(uintptr_t)address;
+    return ARF_CU(driver, error, cuStreamCreate, &space->stream, CU_STREAM_NON_BLOCKING);
+}
+
+static arfuse_status fill(const arf_driver *driver, CUdeviceptr segment, arf_range range,
+                          arf_error *error)
+{
+    if (range.bytes == 0)
+        return ARFUSE_OK;
+    return ARF_CU(driver, error, cuMemsetD16, segment + range.offset, ARF_SENTINEL_BITS,
+                  range.bytes / 2);
+}
+
+/* Fills are asynchronous to the host: without the synchronise a late one could erase a peer's first
+ * message, and without the barrier behind it a peer's message could come before the fill. */
+static arfuse_status fill_segments(const arf_cuda_space *space, arf_error *error)
+{
+    const arf_driver *driver = &((const arf_cuda *)space->base.device)->driver;
+    const arf_team *team = space->base.device->team;
+    for (int r = team->first_rank; r < team->first_rank + team->local_ranks; r++) {
+        CUdeviceptr segment = space->memory.peer[r];
+        ARF_TRY(ARF_CU(driver, error, cuMemsetD8, segment, 0, ARF_CONTROL_BYTES));
+        ARF_TRY(fill(driver, segment, space->layout.ll, error));
+        ARF_TRY(fill(driver, segment, space->layout.bt_contribution, error));
+        ARF_TRY(fill(driver, segment, space->layout.bt_row, error));
+    }
+    return ARF_CU(driver, error, cuCtxSynchronize);
+}
+
+static void make_view(arf_cuda_space *space)
+{
+    const arf_team *team = space->base.device->team;
+    arf_team_view *view = &space->view;
+    view->first_rank = team->first_rank;
+    view->wait_limit_ns = (arf_word)(space->base.spec.wait_limit_seconds * 1e9);
+    arf_layout_view(&space->layout, &space->base.spec, view);
+    for (int r = 0; r < team->tp_size; r++)
+        view->peer[r] = (char *)(uintptr_t)space->memory.peer[r];
+}
+
+/* Every step is voted on, so that all ranks go on to the next or none does. */
+static arfuse_status create_steps(arf_cuda_space *space, arf_error *error)
+{
+    const arf_cuda *device = (const arf_cuda *)space->base.device;
+    const arf_team *team = space->base.device->team;
+    ARF_TRY(arf_team_vote(team, arf_layout_make(&space->base.spec, &space->layout, error), error));
+    ARF_TRY(arf_team_vote(team,
+                          arf_symmetric_create(&device->driver, team, space->layout.segment_bytes,
+                                               &space->memory, error),
+                          error));
+    ARF_TRY(arf_team_vote(team, allocate_own(space, error), error));
+    make_view(space);
+    ARF_TRY(arf_team_vote(team, fill_segments(space, error), error));
+    return arf_team_barrier(team, error);
+}
+
+arfuse_status arf_cuda_space_create(arf_device *device, const arf_space_spec *spec,
+                                    arf_space **created, arf_error *error)
+{
+    arf_cuda_space *space = calloc(1, sizeof *space);
+    arfuse_status status = ARFUSE_OK;
+    if (space == NULL)
+        status = arf_fail(error, ARFUSE_FAILURE, "out of memory for a space");
+    else {
+        space->base = (arf_space){.device = device, .spec = *spec};
+        status = arf_cuda_enter((arf_cuda *)device, error);
+    }
+    bool entered = status == ARFUSE_OK;
+    status = arf_team_vote(device->team, status, error);
+    if (status == ARFUSE_OK)
+        status = create_steps(space, error);
+    if (entered)
+        arf_cuda_leave((arf_cuda *)device);
+    if (status == ARFUSE_OK)
+        *created = &space->base;
+    else if (space != NULL)
+        arf_cuda_space_destroy(&space->base);
+    return status;
+}
+
+void arf_cuda_space_destroy(arf_space *base)
+{
+    arf_cuda_space *space = (arf_cuda_space *)base;
+    const arf_cuda *device = (const arf_cuda *)base->device;
+    const arf_driver *driver = &device->driver;
+    if (arf_cuda_enter(device, NULL) == ARFUSE_OK) {
+        /* Kernels of the caller's streams may still read the mailboxes. */
+        driver->cuCtxSynchronize();
+        for (int i = 0; i < space->kernels; i++)
+            driver->cuModuleUnload(space->kernel[i].module);
+        if (space->stream != NULL)
+            driver->cuStreamDestroy(space->stream);
+        if (space->mirror != NULL)
+            driver->cuMemFreeHost((void *)(uintptr_t)space->mirror);
+        if (space->stamps != 0)
+            driver->cuMemFree(space->stamps);
+        for (int r = 0; r < ARF_VIEW_LOCAL_RANKS; r++)
+            if (space->scratch[r] != 0)
+                driver->cuMemFree(space->scratch[r]);
+        arf_symmetric_destroy(driver, base->device->team, &space->memory);
+        arf_cuda_leave(device);
+    }
+    free(space->kernel);
+    free(space->plan);
+    free(space);
+}
+
+arfuse_status arf_cuda_state(const arf_space *base, arfuse_culprit *culprit)
+{
+    arf_word word = *((const arf_cuda_space *)base)->mirror;
+    if (word == 0)
+        return ARFUSE_OK;
+    if (culprit != NULL) {
+        culprit->rank = ARF_CULPRIT_RANK(word);
+        culprit->stage = ARF_CULPRIT_STAGE(word);
+        culprit->token = ARF_CULPRIT_TOKEN(word);
+        culprit->epoch = ARF_CULPRIT_EPOCH(word);
+    }
+    return ARFUSE_TIMEOUT;
+}
