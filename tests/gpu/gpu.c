@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gpu/gpu.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- device --------------------------------------------------------------------------------- */
+
+bool gpu_present(void)
+{
+    return access("/dev/nvidia0", F_OK) == 0;
+}
+
+arfuse_status gpu_open(gpu_team *gpu, int ranks, arf_error *error)
+{
+    static const arfuse_bootstrap alone = ARFUSE_BOOTSTRAP_INIT;
+    arf_device_options options = {.spec = "cuda", .cuda_ordinal = 0, .gpu_sharing = true};
+    arf_device *device = NULL;
+    gpu->cuda = NULL;
+    ARF_TRY(arf_team_create(&alone, ranks, &gpu->team, error));
+    ARF_TRY(arf_cuda_device.open(&options, &gpu->team, &device, error));
+    gpu->cuda = (arf_cuda *)device;
+    return ARFUSE_OK;
+}
+
+void gpu_close(gpu_team *gpu)
+{
+    if (gpu->cuda != NULL)
+        arf_cuda_device.close(&gpu->cuda->base);
+    gpu->cuda = NULL;
+}
+
+/* ---- TAP ------------------------------------------------------------------------------------ */
+
+static int lines, failures;
+
+static void line(const char *verdict, const char *format, va_list arguments)
+{
+    printf("%s %d - ", verdict, ++lines);
+    vprintf(format, arguments);
+    printf("\n");
+    fflush(stdout);
+}
+
+void gpu_ok(bool passed, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    line(passed ? "ok" : "not ok", format, arguments);
+    va_end(arguments);
+    failures += !passed;
+}
+
+void gpu_skip(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    printf("ok %d # SKIP ", ++lines);
+    vprintf(format, arguments);
+    printf("\n");
+    va_end(arguments);
+}
+
+void gpu_note(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    printf("# ");
+    vprintf(format, arguments);
+    printf("\n");
+    fflush(stdout);
+    va_end(arguments);
+}
+
+int gpu_done(void)
+{
+    printf("1..%d\n", lines);
+    return failures > 0;
+}
+
+double gpu_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* ---- calls ---------------------------------------------------------------------------------- */
+
+static arf_cuda *cuda_of(const arf_cuda_space *space)
+{
+    return (arf_cuda *)space->base.device;
+}
+
+arfuse_status gpu_capture(arf_cuda_space *space, const arf_launch *launch, CUgraphExec *graph,
+                          arf_error *error)
+{
+    const arf_driver *driver = &cuda_of(space)->driver;
+    CUgraph captured = NULL;
+    arf_launch recorded = *launch;
+    recorded.stream = (arfuse_stream)space->stream;
+    *graph = NULL;
+    ARF_TRY(arf_cuda_enter(cuda_of(space), error));
+    arfuse_status status = ARF_CU(driver, error, cuStreamBeginCapture, space->stream,
+                                  CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    if (status == ARFUSE_OK)
+        status = arf_cuda_launch(&space->base, &recorded, error);
+    CUresult ended = driver->cuStreamEndCapture(space->stream, &captured);
+    if (status == ARFUSE_OK)
+        status = arf_driver_check(driver, ended, "cuStreamEndCapture", error);
+    if (status == ARFUSE_OK)
+        status = ARF_CU(driver, error, cuGraphInstantiateWithFlags, graph, captured, 0);
+    if (captured != NULL)
+        driver->cuGraphDestroy(captured);
+    arf_cuda_leave(cuda_of(space));
+    return status;
+}
+
+arfuse_status gpu_replay(arf_cuda_space *space, CUgraphExec graph, arf_error *error)
+{
+    ARF_TRY(arf_cuda_enter(cuda_of(space), error));
+    arfuse_status status =
+        ARF_CU(&cuda_of(space)->driver, error, cuGraphLaunch, graph, space->stream);
+    arf_cuda_leave(cuda_of(space));
+    return status;
+}
+
+void gpu_drop(arf_cuda_space *space, CUgraphExec graph)
+{
+    if (graph != NULL)
+        cuda_of(space)->driver.cuGraphExecDestroy(graph);
+}
+
+arfuse_status gpu_finish(arf_cuda_space *space, arf_error *error)
+{
+    arfuse_culprit culprit;
+    ARF_TRY(arf_cuda_synchronize(&space->base, NULL, error));
+    ARF_TRY(arf_cuda_synchronize(&space->base, (arfuse_stream)space->stream, error));
+    if (arf_cuda_state(&space->base, &culprit) == ARFUSE_OK)
+        return ARFUSE_OK;
+    return arf_fail(error, ARFUSE_TIMEOUT, "rank %d is missing: stage %d, token %lld, epoch %llu",
+                    culprit.rank, culprit.stage, (long long)culprit.token,
+                    (unsigned long long)culprit.epoch);
+}
+
+/* ---- plans ---------------------------------------------------------------------------------- */
+
+arf_plan gpu_plan(arf_protocol protocol, arf_pattern pattern)
+{
+    return (arf_plan){.protocol = protocol,
+                      .transport = ARF_UNICAST,
+                      .numerics = ARF_FIXED,
+                      .tuning = arf_tuning_fallback(arf_knobs(ARF_SET_ARFUSE, protocol, pattern))};
+}
+
+void gpu_set(arf_plan *plan, arf_pattern pattern, const char *knob, int value)
+{
+    int index = arf_knob_index(arf_knobs(ARF_SET_ARFUSE, plan->protocol, pattern), knob);
+    if (index >= 0)
+        plan->tuning.value[index] = value;
+}
+
+arfuse_status gpu_prepare(arf_cuda_space *space, const arf_plan *plan, arf_launch *launch,
+                          arf_error *error)
+{
+    ARF_TRY(arf_cuda_prepare(&space->base, launch->pattern, plan, &launch->plan, error));
+    launch->then = -1;
+    if (plan->protocol != ARF_SEPARATE)
+        return ARFUSE_OK;
+    arf_plan behind = gpu_plan(ARF_LL, ARF_ALLREDUCE);
+    return arf_cuda_prepare(&space->base, ARF_ALLREDUCE, &behind, &launch->then, error);
+}
+
+arfuse_status gpu_compile(arf_compiler *compiler, const arf_step *step, arf_error *error)
+{
+    const char *defines[ARF_MAX_DEFINES];
+    char name[64];
+    arf_image image;
+    for (int i = 0; i < step->defines; i++)
+        defines[i] = step->define[i];
+    snprintf(name, sizeof name, "%s.cu", step->kernel);
+    ARF_TRY(arf_compile(compiler, name, defines, step->defines, &image, error));
+    arf_image_free(&image);
+    return ARFUSE_OK;
+}
+
+/* ---- chance --------------------------------------------------------------------------------- */
+
+uint64_t gpu_random(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+int gpu_pick(uint64_t *state, int count)
+{
+    return (int)((gpu_random(state) >> 33) % (uint64_t)count);
+}

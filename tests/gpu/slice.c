@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gpu/slice.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* The space of issue "CUDA kernels", with M = 0 left to the host tests: it launches nothing. */
+static const int hidden_sizes[] = {2880, 4096, 5120, 6144, 7168, 8192, 16384};
+static const int rank_counts[] = {2, 4, 8, 16};
+static const int token_counts[] = {1, 2, 3, 8, 17, 64, 257, 1024};
+#define TOP_K 8
+
+enum form { LL_TWO_KERNELS, LL_ONE_KERNEL, BT, UNFUSED, SEPARATE, FORMS };
+#define TUNINGS 8 /* 0: every knob at its fallback; the others drawn */
+
+enum factor { HIDDEN, RANKS, PATTERN, TOKENS, FORM, TUNING, KIND, GRAPH, FACTORS };
+static const int levels[FACTORS] = {7, 4, ARF_PATTERNS, 8, FORMS, TUNINGS, ARF_TRIAL_KINDS, 2};
+#define MAX_LEVELS 8
+
+typedef struct slice_choice {
+    int level[FACTORS];
+} slice_choice;
+
+typedef bool pair_set[FACTORS][MAX_LEVELS][FACTORS][MAX_LEVELS];
+
+/* Values that a drawn tuning takes a knob's from; legality is the recipe's and the rules' business.
+ */
+static const struct {
+    const char *knob;
+    int values;
+    int value[8];
+} ladders[] = {
+    {"elements_per_thread", 4, {1, 2, 4, 8}},
+    {"threads", 4, {32, 128, 256, 512}},
+    {"vectors_per_thread", 4, {1, 2, 4, 8}},
+    {"prefetch_group", 3, {1, 4, 8}},
+    {"early_shared", 2, {0, 1}},
+    {"release_before_store", 2, {0, 1}},
+    {"collect_cluster", 6, {1, 2, 3, 5, 8, 16}},
+    {"collect_lanes", 4, {1, 2, 4, 8}},
+    {"collect_threads", 4, {32, 96, 128, 256}},
+    {"owner", 2, {0, 1}},
+    {"reduction_threads", 4, {32, 64, 128, 512}},
+    {"rms_threads", 4, {128, 256, 512, 1024}},
+    {"enable_pdl", 2, {0, 1}},
+};
+
+static arf_plan plan_of(const slice_choice *choice, uint64_t seed)
+{
+    static const arf_protocol protocols[FORMS] = {ARF_LL, ARF_LL, ARF_BT, ARF_UNFUSED,
+                                                  ARF_SEPARATE};
+    arf_pattern pattern = (arf_pattern)choice->level[PATTERN];
+    int form = choice->level[FORM], tuning = choice->level[TUNING];
+    if (form == SEPARATE && pattern == ARF_ALLREDUCE)
+        return gpu_plan(ARF_HT, pattern); /* cannot be: refused below */
+    arf_plan plan = gpu_plan(protocols[form], pattern);
+    uint64_t state = (seed + 1) * 0x9e3779b97f4a7c15u + (uint64_t)(tuning * FORMS + form);
+    gpu_random(&state);
+    for (size_t i = 0; tuning > 0 && i < sizeof ladders / sizeof ladders[0]; i++)
+        gpu_set(&plan, pattern, ladders[i].knob,
+                ladders[i].value[gpu_pick(&state, ladders[i].values)]);
+    gpu_set(&plan, pattern, "kernels", form == LL_ONE_KERNEL ? 1 : 2);
+    return plan;
+}
+
+static arf_shape shape_of(const slice_choice *choice)
+{
+    return (arf_shape){.tp_size = rank_counts[choice->level[RANKS]],
+                       .hidden_size = hidden_sizes[choice->level[HIDDEN]],
+                       .top_k = TOP_K,
+                       .rms_norm = ARF_ON,
+                       .residual = ARF_ON,
+                       .shared_expert = ARF_ON};
+}
+
+static bool can_be(const slice_choice *choice, uint64_t seed)
+{
+    arf_shape shape = shape_of(choice);
+    arf_pattern pattern = (arf_pattern)choice->level[PATTERN];
+    arf_plan plan = plan_of(choice, seed);
+    arf_recipe recipe;
+    int64_t tokens = token_counts[choice->level[TOKENS]];
+    /* Expected results are made on one core: a case must not take longer than seconds. */
+    int64_t values =
+        tokens * shape.hidden_size * shape.tp_size * (pattern == ARF_FINALIZE ? TOP_K : 1);
+    return values <= (int64_t)700 << 20 &&
+           arf_recipe_make(&shape, shape.tp_size, pattern, &plan, &recipe, NULL) == ARFUSE_OK;
+}
+
+static void draw(uint64_t *state, slice_choice *choice)
+{
+    for (int f = 0; f < FACTORS; f++)
+        choice->level[f] = gpu_pick(state, levels[f]);
+}
+
+/* Pairs of this choice that are in the set; takes them out when asked. */
+static int pairs_in(const slice_choice *choice, pair_set set, bool take)
+{
+    int count = 0;
+    for (int a = 0; a < FACTORS; a++)
+        for (int b = a + 1; b < FACTORS; b++) {
+            bool *pair = &set[a][choice->level[a]][b][choice->level[b]];
+            count += *pair;
+            if (take)
+                *pair = false;
+        }
+    return count;
+}
+
+static void describe(slice_case *one, const slice_choice *choice)
+{
+    static const char *const kinds[ARF_TRIAL_KINDS] = {"random", "adversarial", "count-ranks"};
+    char tuning[160];
+    arf_tuning_text(arf_knobs(ARF_SET_ARFUSE, one->plan.protocol, one->pattern), &one->plan.tuning,
+                    tuning, sizeof tuning);
+    snprintf(one->text, sizeof one->text, "H %d R %d M %d %s %s %s %s: %s", one->shape.hidden_size,
+             one->shape.tp_size, (int)one->tokens, arf_pattern_name(one->pattern),
+             arf_protocol_name(one->plan.protocol), kinds[one->kind],
+             choice->level[GRAPH] ? "graph" : "eager", tuning);
+}
+
+static void add(slice_set *slice, const slice_choice *choice, uint64_t seed)
+{
+    slice_case *one = &slice->of[slice->cases++];
+    *one = (slice_case){.shape = shape_of(choice),
+                        .pattern = (arf_pattern)choice->level[PATTERN],
+                        .tokens = token_counts[choice->level[TOKENS]],
+                        .plan = plan_of(choice, seed),
+                        .kind = (arf_trial_kind)choice->level[KIND],
+                        .graph = choice->level[GRAPH] == 1,
+                        .seed = seed * SLICE_MAX_CASES + (uint64_t)slice->cases};
+    describe(one, choice);
+}
+
+/* Candidates by chance; of each batch the one that covers most. What a long search never met
+ * cannot be, or is so rare that it is no pair of its own. */
+void slice_make(uint64_t seed, slice_set *slice)
+{
+    enum { SEARCH = 20000, BATCH = 200 };
+    static pair_set wanted;
+    uint64_t state = seed * 2654435761u + 88172645463325252u;
+    slice_choice best = {{0}}, next;
+    *slice = (slice_set){0};
+    memset(wanted, 0, sizeof wanted);
+    for (int i = 0; i < SEARCH; i++) {
+        draw(&state, &next);
+        if (!can_be(&next, seed))
+            continue;
+        for (int a = 0; a < FACTORS; a++)
+            for (int b = a + 1; b < FACTORS; b++)
+                wanted[a][next.level[a]][b][next.level[b]] = true;
+    }
+    for (int a = 0; a < FACTORS; a++)
+        for (int b = a + 1; b < FACTORS; b++)
+            for (int i = 0; i < levels[a]; i++)
+                for (int j = 0; j < levels[b]; j++)
+                    slice->pairs += wanted[a][i][b][j];
+    int idle = 0;
+    while (slice->covered < slice->pairs && slice->cases < SLICE_MAX_CASES && idle < 100) {
+        int most = 0;
+        for (int i = 0; i < BATCH; i++) {
+            draw(&state, &next);
+            int gain = pairs_in(&next, wanted, false);
+            if (gain > most && can_be(&next, seed)) {
+                most = gain;
+                best = next;
+            }
+        }
+        idle = most > 0 ? 0 : idle + 1;
+        if (most == 0)
+            continue;
+        slice->covered += pairs_in(&best, wanted, true);
+        add(slice, &best, seed);
+    }
+}
