@@ -259,8 +259,13 @@ arfuse_status arf_samples_parse(const char *name, const char *text, size_t bytes
         line++;
         arf_error local = ARF_ERROR_INIT;
         status = read_line(text + at, (size_t)(end - text) - at, &made, &local);
-        if (status != ARFUSE_OK)
-            arf_fail(error, status, "%s: line %d: %s", name, line, local.text);
+        if (status != ARFUSE_OK) {
+            /* A fault of the text names its place; the line there is always the first. */
+            const char *first = "line 1, ";
+            bool placed = strncmp(local.text, first, strlen(first)) == 0;
+            arf_fail(error, status, "%s: line %d%s%s", name, line, placed ? ", " : ": ",
+                     local.text + (placed ? strlen(first) : 0));
+        }
         at = (size_t)(end - text) + 1;
     }
     if (status == ARFUSE_OK && made == NULL)
