@@ -227,7 +227,7 @@ static void bad_lines_are_refused_with_their_number(void **state)
     refused(text, "\"tokens\": 1,", "\"tokens\": 0,",
             "s: line 2: $.tokens: 0, expected an integer from 1 to 1048576");
     refused(text, "4.25", "-4.25", "s: line 2: $.us[0]: -4.25, expected a number from 0 to 1e+09");
-    refused(text, "4.25", "NaN", "s: line 2, column 146: 'N', expected a value or ']'");
+    refused(text, "4.25", "NaN", "s: line 2, column 153: 'N', expected a value or ']'");
     refused(text, "4.25", "null", "s: line 2: $.us[0]: null, expected a number from 0 to 1e+09");
     refused(text, "[4.25, 4, 5.1235, 3.9999]", "[]", "s: line 2: $.us: 0 times, expected 1 to 256");
     refused(text, "\"pack_step\": 32", "\"pack_step\": 0",
