@@ -17,12 +17,15 @@ typedef struct arf_weights {
 } arf_weights;
 
 typedef struct arf_fit_options {
-    double route_price;   /* log-regret that an extra route must save; see fit.c for the default */
+    double route_price;    /* log-regret that an extra route must save; see fit.c for the default */
     arf_numerics numerics; /* the weakest allowed */
     const arf_weights *weights;
-    uint64_t seed;        /* of the bootstrap intervals */
+    uint64_t seed; /* of the bootstrap intervals */
 } arf_fit_options;
-#define ARF_FIT_OPTIONS_INIT {0.002, ARF_FIXED, NULL, 1}
+#define ARF_FIT_OPTIONS_INIT      \
+    {                             \
+        0.002, ARF_FIXED, NULL, 1 \
+    }
 
 typedef struct arf_fit_result {
     arf_routes routes;
@@ -32,7 +35,9 @@ typedef struct arf_fit_result {
     double regret_max;
 } arf_fit_result;
 
-/* Fails with ARFUSE_FAILURE when the pattern has no timed sample. */
+/* Fails with ARFUSE_FAILURE when the pattern has no timed sample. A bound's interval is the pair of
+ * measured points between which the faster plan is clear beyond the noise: [12, 13] is exact. The
+ * rules are in README.md. */
 arfuse_status arf_fit(const arf_samples *samples, arf_pattern pattern,
                       const arf_fit_options *options, arf_fit_result *result, arf_error *error);
 
@@ -47,6 +52,32 @@ arfuse_status arf_fit_profile(const arf_samples *samples, const arf_fit_options 
  */
 int arf_fit_wanted(const arf_samples *samples, arf_pattern pattern, const arf_fit_options *options,
                    int64_t *tokens, int room);
+
+/* ---- judging routes at token counts that no fit has seen ----------------------------------------
+ */
+
+/*
+ * Up to `count` distinct token counts, drawn by `seed` evenly over log M in the range that the
+ * pattern's samples span, none of which has a sample of the pattern. Ascending; returns how many
+ * (less where the range has no more).
+ */
+int arf_holdout_tokens(const arf_samples *samples, arf_pattern pattern, uint64_t seed,
+                       int64_t *tokens, int count);
+
+typedef struct arf_regret {
+    double geomean, worst; /* relative: 0.01 is 1 % slower than the best candidate at that M */
+    int64_t worst_tokens;
+    int points;
+} arf_regret;
+
+/*
+ * What `routes` lose at the points of `held_out` against the best candidate there. The best is
+ * chosen on every other round and judged by the rest, and the other way round, so that noise is not
+ * counted as regret; the geometric mean may therefore come out a little below 0. Points without a
+ * time of the route's plan do not count. Fails with ARFUSE_FAILURE when none does.
+ */
+arfuse_status arf_regret_of(const arf_samples *held_out, arf_pattern pattern,
+                            const arf_routes *routes, arf_regret *regret, arf_error *error);
 
 /* "tokens,count" a line, one count a line, or the runtime's histogram dump. */
 arfuse_status arf_weights_load(const char *path, arf_weights *weights, arf_error *error);

@@ -93,7 +93,7 @@ static void model_describe(const arf_device *device, arf_device_key *key)
 {
     const model_device *model = (const model_device *)device;
     memset(key, 0, sizeof *key);
-    snprintf(key->name, sizeof key->name, "%s", model->model.name);
+    arf_device_name(model->model.name, key->name);
     key->sm_count = model->model.sm_count;
     key->link = ARF_LINK_MODEL;
     key->nodes = 1;

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From segments to routes: where between two measured points the bound lies, how
+ * sure that is, and what the measurement says about each route.
+ *
+ * Default price of a route, 0.002: a route more is one more thing to keep right, and 0.2 % of
+ * weighted log-regret is below what a rerun moves.
+ */
+#include "fit/fit.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fit/segments.h"
+#include "fit/stats.h"
+#include "fit/table.h"
+
+/* ---- comparing two candidates -------------------------------------------------------------------
+ */
+
+static bool both_measured(const arf_table *table, int a, int b, int point)
+{
+    return arf_table_cell(table, a, point)->measured && arf_table_cell(table, b, point)->measured;
+}
+
+/* log(time of a / time of b). */
+static double lead(const arf_table *table, int a, int b, int point)
+{
+    return arf_table_cell(table, a, point)->log_us - arf_table_cell(table, b, point)->log_us;
+}
+
+/* -1: a is faster beyond the noise; 1: b is; 0: inside the noise. */
+static int verdict(const arf_table *table, int a, int b, int point)
+{
+    double noise =
+        hypot(arf_table_cell(table, a, point)->noise, arf_table_cell(table, b, point)->noise);
+    double difference = lead(table, a, b, point);
+    return difference < -noise ? -1 : difference > noise ? 1 : 0;
+}
+
+/* ---- bounds -------------------------------------------------------------------------------------
+ */
+
+/* A change of hands, as points of the table at which both candidates were measured; -1: none. */
+typedef struct change {
+    int left, right;            /* plans before and after, as candidates */
+    int last_left, first_right; /* the neighbouring points between which the bound lies */
+    int sure_left, sure_right;  /* the nearest at which one is faster beyond the noise */
+} change;
+
+static change change_after(const arf_table *table, const arf_segment *segment)
+{
+    change at = {
+        segment[0].candidate, segment[1].candidate, segment[0].last, segment[1].first, -1, -1};
+    for (int p = segment[0].last; p >= segment[0].first && at.sure_left < 0; p--)
+        if (both_measured(table, at.left, at.right, p) && verdict(table, at.left, at.right, p) < 0)
+            at.sure_left = p;
+    for (int p = segment[1].first; p <= segment[1].last && at.sure_right < 0; p++)
+        if (both_measured(table, at.left, at.right, p) && verdict(table, at.left, at.right, p) > 0)
+            at.sure_right = p;
+    return at;
+}
+
+/*
+ * The last token count that the left plan serves. Neighbours that are adjacent numbers leave no
+ * choice. Else it is where the two times cross, on chords of log time over log M between the
+ * neighbours; where those do not cross (one of the two was not measured at one of the neighbours,
+ * or noise), it is the geometric middle.
+ */
+static int64_t bound_of(const arf_table *table, const change *at)
+{
+    int64_t low = table->tokens[at->last_left], high = table->tokens[at->first_right];
+    if (high == low + 1)
+        return low;
+    double share = 0.5;
+    if (both_measured(table, at->left, at->right, at->last_left) &&
+        both_measured(table, at->left, at->right, at->first_right)) {
+        double before = lead(table, at->left, at->right, at->last_left);
+        double after = lead(table, at->left, at->right, at->first_right);
+        if (before <= 0.0 && after > 0.0)
+            share = before / (before - after);
+    }
+    int64_t bound = (int64_t)floor((double)low * pow((double)high / (double)low, share) + 1e-9);
+    return bound < low ? low : bound >= high ? high - 1 : bound;
+}
+
+/* ---- evidence
+ * ------------------------------------------------------------------------------------ */
+
+/* The strongest rival at the last point of a segment: of another protocol if any was measured
+ * there, else another tuning. */
+static int runner_up(const arf_table *table, const arf_segment *segment)
+{
+    arf_protocol own = table->plan[segment->candidate].protocol;
+    int best = -1;
+    for (int c = 0; c < table->candidates; c++) {
+        const arf_cell *cell = arf_table_cell(table, c, segment->last);
+        if (c == segment->candidate || !cell->measured)
+            continue;
+        bool other = table->plan[c].protocol != own;
+        bool best_other = best >= 0 && table->plan[best].protocol != own;
+        if (best < 0 || (other && !best_other) ||
+            (other == best_other &&
+             cell->log_us < arf_table_cell(table, best, segment->last)->log_us))
+            best = c;
+    }
+    return best;
+}
+
+static void tell_rival(const arf_table *table, const arf_segment *segment,
+                       arf_route_evidence *evidence)
+{
+    int rival = runner_up(table, segment);
+    evidence->margin = NAN;
+    if (rival < 0)
+        return;
+    strcpy(evidence->runner_up, arf_protocol_name(table->plan[rival].protocol));
+    evidence->margin = expm1(lead(table, rival, segment->candidate, segment->last));
+}
+
+/* The interval is the two measured points between which the leader changes beyond the noise; where
+ * no point is that clear, the route's own ends. */
+static void tell_bound(const arf_table *table, const arf_segment *segments, int index, int count,
+                       const arf_route *routes, arf_route_evidence *evidence)
+{
+    if (index == count - 1) { /* the largest M measured: nothing to find */
+        evidence->bound_low = evidence->bound_high = routes[index].max_tokens;
+        return;
+    }
+    change at = change_after(table, &segments[index]);
+    evidence->bound_low = at.sure_left >= 0 ? table->tokens[at.sure_left]
+                          : index > 0       ? routes[index - 1].max_tokens
+                                            : 1;
+    evidence->bound_high =
+        at.sure_right >= 0 ? table->tokens[at.sure_right] : table->tokens[segments[index + 1].last];
+}
+
+static double median_noise(const arf_table *table)
+{
+    size_t cells = (size_t)table->candidates * (size_t)table->points;
+    double *noise = malloc(cells * sizeof *noise);
+    if (noise == NULL)
+        return NAN;
+    int count = 0;
+    for (size_t i = 0; i < cells; i++)
+        if (table->cell[i].measured && table->cell[i].noise > 0.0)
+            noise[count++] = table->cell[i].noise;
+    double median = arf_median_of(noise, count);
+    free(noise);
+    return median;
+}
+
+static void tell_regret(const arf_table *table, const arf_segment *segments, int count,
+                        arf_fit_result *result)
+{
+    double sum = 0.0, worst = 0.0;
+    for (int s = 0; s < count; s++) {
+        for (int p = segments[s].first; p <= segments[s].last; p++) {
+            double own = arf_table_cell(table, segments[s].candidate, p)->log_us;
+            double regret = fmax(0.0, own - table->best[p]);
+            sum += table->weight[p] * regret;
+            worst = fmax(worst, regret);
+        }
+    }
+    result->regret_geomean = expm1(sum);
+    result->regret_max = expm1(worst);
+}
+
+/* ---- the fit
+ * ------------------------------------------------------------------------------------- */
+
+static arfuse_status find_segments(const arf_samples *samples, arf_pattern pattern,
+                                   const arf_fit_options *options, arf_table **table,
+                                   arf_segment segments[ARF_MAX_ROUTES], int *count,
+                                   arf_error *error)
+{
+    ARF_TRY(arf_table_create(samples, pattern, options, table, error));
+    *count = arf_segments(*table, options->route_price, segments);
+    if (*count > 0)
+        return ARFUSE_OK;
+    arf_table_free(*table);
+    return arf_fail(error, ARFUSE_FAILURE, "%s: out of memory while fitting",
+                    arf_pattern_name(pattern));
+}
+
+arfuse_status arf_fit(const arf_samples *samples, arf_pattern pattern,
+                      const arf_fit_options *options, arf_fit_result *result, arf_error *error)
+{
+    arf_table *table;
+    arf_segment segments[ARF_MAX_ROUTES];
+    int count;
+    ARF_TRY(find_segments(samples, pattern, options, &table, segments, &count, error));
+
+    memset(result, 0, sizeof *result);
+    result->routes.min_tokens = 1;
+    result->routes.count = count;
+    for (int i = 0; i < count; i++) {
+        arf_route *route = &result->routes.route[i];
+        route->plan = table->plan[segments[i].candidate];
+        route->max_tokens = table->tokens[segments[i].last];
+        if (i + 1 < count) {
+            change at = change_after(table, &segments[i]);
+            route->max_tokens = bound_of(table, &at);
+        }
+    }
+    for (int i = 0; i < count; i++) {
+        tell_bound(table, segments, i, count, result->routes.route, &result->evidence[i]);
+        tell_rival(table, &segments[i], &result->evidence[i]);
+    }
+    result->noise = median_noise(table);
+    tell_regret(table, segments, count, result);
+    arf_table_free(table);
+    return ARFUSE_OK;
+}
+
+/* ---- what to measure next
+ * ------------------------------------------------------------------------- */
+
+/* Two points closer than this need no other between them when the noise hides their order. */
+#define CLOSE_ENOUGH 1.05
+
+/* The geometric middle of two points, when it lies strictly between them. */
+static int64_t middle_of(int64_t low, int64_t high)
+{
+    if (high - low < 2)
+        return 0;
+    int64_t middle = (int64_t)llround(sqrt((double)low * (double)high));
+    return middle <= low ? low + 1 : middle >= high ? high - 1 : middle;
+}
+
+static bool failed_at(const arf_samples *samples, arf_pattern pattern, const arf_plan *plan,
+                      int64_t tokens)
+{
+    const arf_sample *sample = arf_samples_find(samples, pattern, tokens, plan);
+    return sample != NULL && sample->outcome != ARF_SAMPLE_TIMED;
+}
+
+typedef struct wish_list {
+    const arf_samples *samples;
+    const arf_table *table;
+    int64_t *tokens;
+    int count, room;
+} wish_list;
+
+static void wish(wish_list *list, const change *at, int64_t low, int64_t high)
+{
+    int64_t tokens = middle_of(low, high);
+    if (tokens == 0 || list->count == list->room)
+        return;
+    for (int i = 0; i < list->count; i++)
+        if (list->tokens[i] == tokens)
+            return;
+    arf_pattern pattern = list->table->pattern;
+    if (failed_at(list->samples, pattern, &list->table->plan[at->left], tokens) ||
+        failed_at(list->samples, pattern, &list->table->plan[at->right], tokens))
+        return;
+    list->tokens[list->count++] = tokens;
+}
+
+/* The nearest point below (step -1) or above (step 1) at which both were measured; -1: none. */
+static int compared_from(const arf_table *table, const change *at, int point, int step)
+{
+    while (point >= 0 && point < table->points && !both_measured(table, at->left, at->right, point))
+        point += step;
+    return point >= 0 && point < table->points ? point : -1;
+}
+
+/*
+ * Around one change of hands. Between the neighbours of the bound, as long as at least one of
+ * them is clear; where both are inside the noise another point between them would tell nothing.
+ * Then outwards, to bring the clear points closer, until neighbours are within 5 %.
+ */
+static void wish_around(wish_list *list, const change *at)
+{
+    const arf_table *table = list->table;
+    int left = compared_from(table, at, at->last_left, -1);
+    int right = compared_from(table, at, at->first_right, 1);
+    int64_t low = table->tokens[left >= 0 ? left : at->last_left];
+    int64_t high = table->tokens[right >= 0 ? right : at->first_right];
+    bool clear = left < 0 || right < 0 || verdict(table, at->left, at->right, left) != 0 ||
+                 verdict(table, at->left, at->right, right) != 0;
+    if (clear)
+        wish(list, at, low, high);
+    if (at->sure_left >= 0 && left > at->sure_left) {
+        int next = compared_from(table, at, at->sure_left + 1, 1);
+        if ((double)table->tokens[next] > CLOSE_ENOUGH * (double)table->tokens[at->sure_left])
+            wish(list, at, table->tokens[at->sure_left], table->tokens[next]);
+    }
+    if (at->sure_right >= 0 && right >= 0 && right < at->sure_right) {
+        int next = compared_from(table, at, at->sure_right - 1, -1);
+        if ((double)table->tokens[at->sure_right] > CLOSE_ENOUGH * (double)table->tokens[next])
+            wish(list, at, table->tokens[next], table->tokens[at->sure_right]);
+    }
+}
+
+int arf_fit_wanted(const arf_samples *samples, arf_pattern pattern, const arf_fit_options *options,
+                   int64_t *tokens, int room)
+{
+    arf_table *table;
+    arf_segment segments[ARF_MAX_ROUTES];
+    int count;
+    if (find_segments(samples, pattern, options, &table, segments, &count, NULL) != ARFUSE_OK)
+        return 0;
+    wish_list list = {samples, table, tokens, 0, room};
+    for (int i = 0; i + 1 < count; i++) {
+        change at = change_after(table, &segments[i]);
+        wish_around(&list, &at);
+    }
+    arf_table_free(table);
+    return list.count;
+}

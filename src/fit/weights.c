@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Weights of token counts from a text file. Which of the three forms it has is
+ * said by its first line that is neither blank nor a comment (`#`):
+ *
+ *     17               one token count a line: each line is one call
+ *     17,120           a token count and how often it occurred (comma or white space between)
+ *     site,tokens,count,...   names of columns, of which `tokens` and `count` are read: the
+ *                      histogram that the runtime dumps
+ *
+ * Repeated token counts add up.
+ */
+#include <ctype.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "base/locale.h"
+#include "fit/fit.h"
+
+#define WEIGHTS_MAX_BYTES ((size_t)64 << 20)
+#define MAX_COLUMNS 32
+#define SEPARATORS ", \t\r"
+
+typedef struct weights_reader {
+    const char *path;
+    int line;
+    int columns, tokens_column, count_column; /* columns 0: not known yet; count_column -1: none */
+    int64_t tokens;
+    double count;
+} weights_reader;
+
+/* Splits a line in place. Returns the number of columns, or -1 for too many. */
+static int split(char *line, char *column[MAX_COLUMNS])
+{
+    int count = 0;
+    char *rest = NULL;
+    for (char *word = strtok_r(line, SEPARATORS, &rest); word != NULL;
+         word = strtok_r(NULL, SEPARATORS, &rest)) {
+        if (count == MAX_COLUMNS)
+            return -1;
+        column[count++] = word;
+    }
+    return count;
+}
+
+static arfuse_status read_names(weights_reader *reader, char *const *column, int count,
+                                arf_error *error)
+{
+    reader->tokens_column = reader->count_column = -1;
+    for (int i = 0; i < count; i++) {
+        if (strcmp(column[i], "tokens") == 0)
+            reader->tokens_column = i;
+        if (strcmp(column[i], "count") == 0)
+            reader->count_column = i;
+    }
+    if (reader->tokens_column < 0 || reader->count_column < 0)
+        return arf_fail(error, ARFUSE_USAGE,
+                        "%s: line %d: expected numbers, or column names with \"tokens\" and "
+                        "\"count\" among them",
+                        reader->path, reader->line);
+    reader->columns = count;
+    return ARFUSE_OK;
+}
+
+static arfuse_status read_values(weights_reader *reader, char *const *column, int count,
+                                 arf_error *error)
+{
+    if (reader->columns == 0) {
+        if (count > 2)
+            return arf_fail(error, ARFUSE_USAGE,
+                            "%s: line %d: %d columns without names: expected a token count, or a "
+                            "token count and how often it occurred",
+                            reader->path, reader->line, count);
+        reader->columns = count;
+        reader->count_column = count - 1 == 1 ? 1 : -1;
+    }
+    if (count != reader->columns)
+        return arf_fail(error, ARFUSE_USAGE,
+                        "%s: line %d: %d columns, where line 1 of the data "
+                        "has %d",
+                        reader->path, reader->line, count, reader->columns);
+    const char *text = column[reader->tokens_column];
+    char *end;
+    long long tokens = isdigit((unsigned char)text[0]) ? strtoll(text, &end, 10) : -1;
+    if (tokens < 0 || *end != '\0' || tokens > ARF_MAX_TOKENS)
+        return arf_fail(error, ARFUSE_USAGE, "%s: line %d: token count \"%s\": expected 0 to %d",
+                        reader->path, reader->line, text, ARF_MAX_TOKENS);
+    reader->tokens = tokens;
+    reader->count = 1.0;
+    if (reader->count_column < 0)
+        return ARFUSE_OK;
+    text = column[reader->count_column];
+    reader->count = strtod(text, &end);
+    if (!(isdigit((unsigned char)text[0]) || text[0] == '.') || *end != '\0' ||
+        !isfinite(reader->count))
+        return arf_fail(error, ARFUSE_USAGE,
+                        "%s: line %d: count \"%s\": expected a number of at least 0", reader->path,
+                        reader->line, text);
+    return ARFUSE_OK;
+}
+
+/* One line; *has_value says whether it held data. */
+static arfuse_status read_line(weights_reader *reader, char *line, bool *has_value,
+                               arf_error *error)
+{
+    char *column[MAX_COLUMNS];
+    *has_value = false;
+    line[strcspn(line, "#")] = '\0';
+    int count = split(line, column);
+    if (count == 0)
+        return ARFUSE_OK;
+    if (count < 0)
+        return arf_fail(error, ARFUSE_USAGE, "%s: line %d: more than %d columns", reader->path,
+                        reader->line, MAX_COLUMNS);
+    if (reader->columns == 0 && isalpha((unsigned char)column[0][0]))
+        return read_names(reader, column, count, error);
+    ARF_TRY(read_values(reader, column, count, error));
+    *has_value = true;
+    return ARFUSE_OK;
+}
+
+/* One place for each token count up to the limit, so that repeats add up without sorting. */
+static arfuse_status read_text(const char *path, char *text, double *count, arf_error *error)
+{
+    weights_reader reader = {.path = path};
+    char *rest = text;
+    for (char *line = strsep(&rest, "\n"); line != NULL; line = strsep(&rest, "\n")) {
+        bool has_value;
+        reader.line++;
+        ARF_TRY(read_line(&reader, line, &has_value, error));
+        if (has_value)
+            count[reader.tokens] += reader.count;
+    }
+    return ARFUSE_OK;
+}
+
+static arfuse_status collect(const char *path, const double *count, arf_weights *weights,
+                             arf_error *error)
+{
+    int kinds = 0;
+    for (int64_t tokens = 0; tokens <= ARF_MAX_TOKENS; tokens++)
+        kinds += count[tokens] > 0.0;
+    if (kinds == 0)
+        return arf_fail(error, ARFUSE_USAGE, "%s: no token count with a count above 0", path);
+    *weights = (arf_weights){0, calloc((size_t)kinds, sizeof *weights->tokens),
+                             calloc((size_t)kinds, sizeof *weights->weight)};
+    if (weights->tokens == NULL || weights->weight == NULL) {
+        arf_weights_free(weights);
+        return arf_fail(error, ARFUSE_FAILURE, "%s: out of memory", path);
+    }
+    for (int64_t tokens = 0; tokens <= ARF_MAX_TOKENS; tokens++) {
+        if (!(count[tokens] > 0.0))
+            continue;
+        weights->tokens[weights->count] = tokens;
+        weights->weight[weights->count++] = count[tokens];
+    }
+    return ARFUSE_OK;
+}
+
+arfuse_status arf_weights_load(const char *path, arf_weights *weights, arf_error *error)
+{
+    char *text;
+    size_t bytes;
+    arfuse_status status = arf_read_file(path, WEIGHTS_MAX_BYTES, &text, &bytes, error);
+    if (status != ARFUSE_OK)
+        return status;
+    double *count = calloc((size_t)ARF_MAX_TOKENS + 1, sizeof *count);
+    arf_locale locale;
+    if (memchr(text, '\0', bytes) != NULL) {
+        status = arf_fail(error, ARFUSE_USAGE, "%s: not a text file", path);
+    } else if (count == NULL || !arf_locale_enter(&locale)) {
+        status = arf_fail(error, ARFUSE_FAILURE, "%s: out of memory", path);
+    } else {
+        status = read_text(path, text, count, error);
+        arf_locale_leave(&locale);
+        if (status == ARFUSE_OK)
+            status = collect(path, count, weights, error);
+    }
+    free(count);
+    free(text);
+    return status;
+}
+
+void arf_weights_free(arf_weights *weights)
+{
+    if (weights == NULL)
+        return;
+    free(weights->tokens);
+    free(weights->weight);
+    *weights = (arf_weights){0, NULL, NULL};
+}

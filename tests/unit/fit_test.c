@@ -1,0 +1,661 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The fit on samples whose right answer is known: made by hand. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/random.h"
+#include "fit/fit.h"
+#include "fit/stats.h"
+#include "rules/knobs.h"
+
+static const arf_fit_options defaults = ARF_FIT_OPTIONS_INIT;
+
+static arf_samples *empty(void)
+{
+    arf_samples_header header;
+    memset(&header, 0, sizeof header);
+    header.set = ARF_SET_ARFUSE;
+    header.shape = (arf_shape){8, 6144, 10, ARF_ON, ARF_ON, ARF_ON};
+    strcpy(header.device.name, "test");
+    for (int protocol = 0; protocol < ARF_PROTOCOLS; protocol++)
+        header.version[protocol] = 1;
+    arf_samples *samples = arf_samples_new(&header);
+    assert_non_null(samples);
+    return samples;
+}
+
+static arf_plan plan_of(arf_protocol protocol, int variant)
+{
+    const arf_knob_table *table = arf_knobs(ARF_SET_ARFUSE, protocol, ARF_ALLREDUCE);
+    arf_plan plan = {.protocol = protocol, .tuning = arf_tuning_fallback(table)};
+    plan.tuning.value[0] += variant;
+    return plan;
+}
+
+/* A sample with some rounds around `us`: spread 0 gives equal rounds. The odd number of rounds is
+ * symmetric about the middle, so the median is exact. */
+#define ROUNDS 9
+static void add_plan(arf_samples *samples, int64_t tokens, const arf_plan *plan, double us,
+                     double spread)
+{
+    double rounds[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++)
+        rounds[i] = us * (1.0 + spread * (i - ROUNDS / 2) / (ROUNDS / 2));
+    arf_sample sample = {.pattern = ARF_ALLREDUCE,
+                         .tokens = tokens,
+                         .plan = *plan,
+                         .outcome = ARF_SAMPLE_TIMED,
+                         .calls = 20,
+                         .rounds = ROUNDS,
+                         .us = rounds};
+    assert_int_equal(arf_samples_add(samples, &sample, NULL), ARFUSE_OK);
+}
+
+static void add(arf_samples *samples, int64_t tokens, arf_protocol protocol, double us)
+{
+    arf_plan plan = plan_of(protocol, 0);
+    add_plan(samples, tokens, &plan, us, 0.0);
+}
+
+static void add_outcome(arf_samples *samples, int64_t tokens, const arf_plan *plan,
+                        arf_sample_outcome outcome)
+{
+    arf_sample sample = {.pattern = ARF_ALLREDUCE,
+                         .tokens = tokens,
+                         .plan = *plan,
+                         .outcome = outcome,
+                         .reason = "made to fail"};
+    assert_int_equal(arf_samples_add(samples, &sample, NULL), ARFUSE_OK);
+}
+
+static arf_fit_result fit_with(const arf_samples *samples, const arf_fit_options *options)
+{
+    arf_fit_result result;
+    arf_error error = ARF_ERROR_INIT;
+    if (arf_fit(samples, ARF_ALLREDUCE, options, &result, &error) != ARFUSE_OK)
+        fail_msg("%s", error.text);
+    return result;
+}
+
+static arf_fit_result fit(const arf_samples *samples)
+{
+    return fit_with(samples, &defaults);
+}
+
+static void expect_route(const arf_fit_result *result, int index, int64_t max_tokens,
+                         arf_protocol protocol)
+{
+    assert_true(index < result->routes.count);
+    assert_int_equal(result->routes.route[index].plan.protocol, protocol);
+    assert_int_equal(result->routes.route[index].max_tokens, max_tokens);
+}
+
+static const int64_t ladder[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024};
+#define POINTS ((int)(sizeof ladder / sizeof ladder[0]))
+
+/* LL 4 + 0.1 M, BT 6 + 0.02 M: equal at M = 25, so LL serves up to 25 (the tie is in the first's
+ * favour), BT from 26. */
+static double ll_us(int64_t tokens)
+{
+    return 4.0 + 0.1 * (double)tokens;
+}
+static double bt_us(int64_t tokens)
+{
+    return 6.0 + 0.02 * (double)tokens;
+}
+
+static arf_samples *two_lines(void)
+{
+    arf_samples *samples = empty();
+    for (int i = 0; i < POINTS; i++) {
+        add(samples, ladder[i], ARF_LL, ll_us(ladder[i]));
+        add(samples, ladder[i], ARF_BT, bt_us(ladder[i]));
+    }
+    return samples;
+}
+
+static void test_crossing_lies_between_its_points(void **state)
+{
+    (void)state;
+    arf_samples *samples = two_lines();
+    arf_fit_result result = fit(samples);
+    assert_int_equal(result.routes.count, 2);
+    assert_int_equal(result.routes.route[0].plan.protocol, ARF_LL);
+    int64_t bound = result.routes.route[0].max_tokens;
+    assert_in_range(bound, 24, 26); /* the chord's crossing, within 5 % of 25 */
+    assert_int_equal(result.evidence[0].bound_low, 16);
+    assert_int_equal(result.evidence[0].bound_high, 32);
+    expect_route(&result, 1, 1024, ARF_BT);
+    assert_string_equal(result.evidence[0].runner_up, "bt");
+    assert_true(fabs(result.evidence[0].margin - (bt_us(16) / ll_us(16) - 1.0)) < 1e-12);
+    assert_true(result.regret_max < 1e-12);
+    arf_samples_free(samples);
+}
+
+static void test_refining_makes_it_exact(void **state)
+{
+    (void)state;
+    arf_samples *samples = two_lines();
+    int64_t wanted[8];
+    int asked = 0;
+    for (;;) {
+        int count = arf_fit_wanted(samples, ARF_ALLREDUCE, &defaults, wanted, 8);
+        if (count == 0)
+            break;
+        for (int i = 0; i < count; i++) {
+            add(samples, wanted[i], ARF_LL, ll_us(wanted[i]));
+            add(samples, wanted[i], ARF_BT, bt_us(wanted[i]));
+            asked++;
+        }
+        assert_true(asked < 20);
+    }
+    assert_in_range(asked, 1, 6); /* 16..32 by halves */
+    arf_fit_result result = fit(samples);
+    assert_int_equal(result.routes.count, 2);
+    assert_in_range(result.routes.route[0].max_tokens, 24, 25);
+    assert_true(result.evidence[0].bound_high - result.evidence[0].bound_low <= 2);
+    arf_samples_free(samples);
+}
+
+static void test_same_answer_in_any_order(void **state)
+{
+    (void)state;
+    arf_samples *samples = two_lines();
+    arf_plan other = plan_of(ARF_BT, 32);
+    for (int i = 0; i < POINTS; i++)
+        add_plan(samples, ladder[i], &other, bt_us(ladder[i]) * (ladder[i] > 300 ? 0.9 : 1.1),
+                 0.02);
+    arf_fit_result expected = fit(samples);
+    assert_int_equal(expected.routes.count, 3);
+    uint64_t seed = 7;
+    for (int turn = 0; turn < 20; turn++) {
+        for (int i = samples->count - 1; i > 0; i--) {
+            int j = (int)(arf_random_next(&seed) % (uint64_t)(i + 1));
+            arf_sample swap = samples->sample[i];
+            samples->sample[i] = samples->sample[j];
+            samples->sample[j] = swap;
+        }
+        arf_fit_result result = fit(samples);
+        assert_memory_equal(&result, &expected, sizeof result);
+    }
+    arf_samples_free(samples);
+}
+
+/* 5.00 against 4.98 with a spread of 2 %: a tie, which goes to the first in protocol order, once
+ * and for all M (https://github.com/flashinfer-ai/flashinfer/issues/4433). */
+static void test_noise_makes_no_islands(void **state)
+{
+    (void)state;
+    arf_samples *samples = empty();
+    arf_plan ll = plan_of(ARF_LL, 0), bt = plan_of(ARF_BT, 0);
+    for (int i = 0; i < POINTS; i++) {
+        add_plan(samples, ladder[i], &ll, 5.00, 0.02);
+        add_plan(samples, ladder[i], &bt, i % 2 == 1 ? 4.98 : 5.02, 0.02);
+    }
+    arf_fit_result result = fit(samples);
+    assert_int_equal(result.routes.count, 1);
+    expect_route(&result, 0, 1024, ARF_LL);
+    int64_t wanted[8];
+    assert_int_equal(arf_fit_wanted(samples, ARF_ALLREDUCE, &defaults, wanted, 8), 0);
+    arf_samples_free(samples);
+}
+
+/* The same difference without any spread is real, but an island of 0.4 % does not pay for itself.
+ */
+static void test_a_route_has_its_price(void **state)
+{
+    (void)state;
+    arf_samples *samples = empty();
+    for (int i = 0; i < POINTS; i++) {
+        add(samples, ladder[i], ARF_LL, 5.00);
+        add(samples, ladder[i], ARF_BT, ladder[i] == 32 ? 4.98 : 5.2);
+    }
+    arf_fit_result result = fit(samples);
+    assert_int_equal(result.routes.count, 1);
+    arf_fit_options free_routes = defaults;
+    free_routes.route_price = 0.0;
+    result = fit_with(samples, &free_routes);
+    assert_int_equal(result.routes.count, 3);
+    /* And one of 30 % does. */
+    add(samples, 32, ARF_HT, 3.5);
+    result = fit(samples);
+    assert_int_equal(result.routes.count, 3);
+    assert_int_equal(result.routes.route[1].plan.protocol, ARF_HT);
+    arf_samples_free(samples);
+}
+
+/* Between tunings of one protocol the one nearest the table's fallback is first. */
+static void test_ties_go_to_the_fallback_tuning(void **state)
+{
+    (void)state;
+    arf_samples *samples = empty();
+    arf_plan far = plan_of(ARF_LL, -4), fallback = plan_of(ARF_LL, 0);
+    for (int i = 0; i < POINTS; i++) {
+        add_plan(samples, ladder[i], &far, 5.00, 0.01);
+        add_plan(samples, ladder[i], &fallback, 5.01, 0.01);
+    }
+    arf_fit_result result = fit(samples);
+    assert_int_equal(result.routes.count, 1);
+    assert_true(
+        arf_plan_equal(ARF_SET_ARFUSE, ARF_ALLREDUCE, &result.routes.route[0].plan, &fallback));
+    arf_samples_free(samples);
+}
+
+/* A candidate that stops being measured serves no token beyond, whatever its last time promised. */
+static void test_dropped_candidate_is_not_extrapolated(void **state)
+{
+    (void)state;
+    arf_samples *samples = empty();
+    for (int i = 0; i < POINTS; i++) {
+        if (ladder[i] <= 64)
+            add(samples, ladder[i], ARF_LL, 4.0);
+        add(samples, ladder[i], ARF_BT, 6.0 + 0.02 * (double)ladder[i]);
+    }
+    arf_fit_result result = fit(samples);
+    assert_int_equal(result.routes.count, 2);
+    assert_int_equal(result.routes.route[0].plan.protocol, ARF_LL);
+    assert_in_range(result.routes.route[0].max_tokens, 64, 127);
+    assert_int_equal(result.evidence[0].bound_low, 64);
+    arf_samples_free(samples);
+}
+
+/* One that is missing at a point in between is carried across, by the chord. */
+static void test_gap_is_bridged(void **state)
+{
+    (void)state;
+    arf_samples *samples = empty();
+    for (int i = 0; i < POINTS; i++) {
+        if (ladder[i] != 64 && ladder[i] != 128)
+            add(samples, ladder[i], ARF_LL, 4.0 + 0.01 * (double)ladder[i]);
+        add(samples, ladder[i], ARF_BT, 6.0 + 0.02 * (double)ladder[i]);
+    }
+    arf_fit_result result = fit(samples);
+    assert_int_equal(result.routes.count, 1);
+    expect_route(&result, 0, 1024, ARF_LL);
+    arf_samples_free(samples);
+}
+
+static void test_failure_cuts_a_candidate(void **state)
+{
+    (void)state;
+    arf_samples *samples = empty();
+    arf_plan bt = plan_of(ARF_BT, 0);
+    for (int i = 0; i < POINTS; i++) {
+        add(samples, ladder[i], ARF_BT, 5.0);
+        add(samples, ladder[i], ARF_HT, 9.0);
+    }
+    arf_fit_result result = fit(samples);
+    assert_int_equal(result.routes.count, 1);
+    add_outcome(samples, 1024, &bt, ARF_SAMPLE_FAILED);
+    result = fit(samples);
+    assert_int_equal(result.routes.count, 2);
+    assert_int_equal(result.routes.route[0].plan.protocol, ARF_BT);
+    assert_in_range(result.routes.route[0].max_tokens, 512, 1023);
+    expect_route(&result, 1, 1024, ARF_HT);
+
+    add_outcome(samples, 100, &bt, ARF_SAMPLE_FAILED); /* between two points: may not be crossed */
+    result = fit(samples);
+    int at_100 = arf_route_of(&result.routes, 100);
+    assert_true(at_100 >= 0);
+    assert_true(result.routes.route[at_100].plan.protocol == ARF_HT);
+    arf_samples_free(samples);
+}
+
+static void test_wrong_candidate_is_out(void **state)
+{
+    (void)state;
+    arf_samples *samples = two_lines();
+    arf_plan ll = plan_of(ARF_LL, 0);
+    add_outcome(samples, 4, &ll, ARF_SAMPLE_WRONG);
+    arf_fit_result result = fit(samples);
+    assert_int_equal(result.routes.count, 1);
+    expect_route(&result, 0, 1024, ARF_BT);
+    arf_samples_free(samples);
+}
+
+static void test_weaker_numerics_need_leave(void **state)
+{
+    (void)state;
+    arf_samples *samples = two_lines();
+    arf_plan library = plan_of(ARF_UNFUSED, 0);
+    library.numerics = ARF_LIBRARY;
+    for (int i = 0; i < POINTS; i++)
+        add_plan(samples, ladder[i], &library, 1.0, 0.0);
+    arf_fit_result result = fit(samples);
+    assert_int_equal(result.routes.count, 2);
+    arf_fit_options any = defaults;
+    any.numerics = ARF_LIBRARY;
+    result = fit_with(samples, &any);
+    assert_int_equal(result.routes.count, 1);
+    expect_route(&result, 0, 1024, ARF_UNFUSED);
+    arf_samples_free(samples);
+}
+
+static void test_nan_never_enters(void **state)
+{
+    (void)state;
+    arf_samples *samples = two_lines();
+    arf_fit_result expected = fit(samples);
+    arf_plan ht = plan_of(ARF_HT, 0), ll = plan_of(ARF_LL, 0);
+    for (int i = 0; i < POINTS; i++) {
+        double bad[] = {NAN, INFINITY, -INFINITY, 0.0, -3.0};
+        arf_sample sample = {.pattern = ARF_ALLREDUCE,
+                             .tokens = ladder[i],
+                             .plan = ht,
+                             .outcome = ARF_SAMPLE_TIMED,
+                             .rounds = 5,
+                             .us = bad};
+        assert_int_equal(arf_samples_add(samples, &sample, NULL), ARFUSE_OK);
+    }
+    /* Some bad rounds among good ones are left out, too. */
+    double mixed[] = {NAN, ll_us(16), INFINITY, ll_us(16)};
+    arf_sample sample = {.pattern = ARF_ALLREDUCE,
+                         .tokens = 16,
+                         .plan = ll,
+                         .outcome = ARF_SAMPLE_TIMED,
+                         .rounds = 4,
+                         .us = mixed};
+    assert_int_equal(arf_samples_add(samples, &sample, NULL), ARFUSE_OK);
+    arf_fit_result result = fit(samples);
+    assert_memory_equal(&result.routes, &expected.routes, sizeof result.routes);
+    assert_true(isfinite(result.regret_geomean) && isfinite(result.regret_max));
+    arf_samples_free(samples);
+}
+
+static void test_nothing_to_fit_is_an_error(void **state)
+{
+    (void)state;
+    arf_samples *samples = empty();
+    arf_fit_result result;
+    arf_error error = ARF_ERROR_INIT;
+    assert_int_equal(arf_fit(samples, ARF_ALLREDUCE, &defaults, &result, &error), ARFUSE_FAILURE);
+    assert_non_null(strstr(error.text, "allreduce"));
+    arf_plan ll = plan_of(ARF_LL, 0);
+    add_outcome(samples, 4, &ll, ARF_SAMPLE_FAILED);
+    arf_error_clear(&error);
+    assert_int_equal(arf_fit(samples, ARF_ALLREDUCE, &defaults, &result, &error), ARFUSE_FAILURE);
+    int64_t wanted[4];
+    assert_int_equal(arf_fit_wanted(samples, ARF_ALLREDUCE, &defaults, wanted, 4), 0);
+    arf_profile *profile = NULL;
+    arf_error_clear(&error);
+    assert_int_equal(arf_fit_profile(samples, &defaults, &profile, &error), ARFUSE_FAILURE);
+    assert_null(profile);
+    arf_samples_free(samples);
+}
+
+static void test_one_point(void **state)
+{
+    (void)state;
+    arf_samples *samples = empty();
+    add(samples, 8, ARF_BT, 6.0);
+    add(samples, 8, ARF_LL, 7.0);
+    arf_fit_result result = fit(samples);
+    assert_int_equal(result.routes.count, 1);
+    expect_route(&result, 0, 8, ARF_BT);
+    assert_int_equal(result.evidence[0].bound_low, 8);
+    assert_int_equal(result.evidence[0].bound_high, 8);
+    arf_samples_free(samples);
+}
+
+/* Two candidates that cross at 25; a histogram that only has few tokens needs but one of them. */
+static void test_weights_decide_what_a_route_is_worth(void **state)
+{
+    (void)state;
+    arf_samples *samples = two_lines();
+    int64_t few[] = {1, 2, 3}, many[] = {0, 900}, beyond[] = {0, 5000};
+    double weight[] = {5.0, 1.0, 1.0};
+    arf_fit_options options = defaults;
+    arf_weights weights = {3, few, weight};
+    options.weights = &weights;
+    arf_fit_result result = fit_with(samples, &options);
+    assert_int_equal(result.routes.count, 1);
+    expect_route(&result, 0, 1024, ARF_LL);
+    weights = (arf_weights){2, many, weight};
+    result = fit_with(samples, &options);
+    assert_int_equal(result.routes.count, 1);
+    expect_route(&result, 0, 1024, ARF_BT);
+    weights = (arf_weights){2, beyond, weight};
+    arf_error error = ARF_ERROR_INIT;
+    assert_int_equal(arf_fit(samples, ARF_ALLREDUCE, &options, &result, &error), ARFUSE_USAGE);
+    assert_non_null(strstr(error.text, "1024"));
+    arf_samples_free(samples);
+}
+
+/* Samples of one (M, candidate): the later counts. */
+static void test_later_sample_counts(void **state)
+{
+    (void)state;
+    arf_samples *samples = empty();
+    for (int i = 0; i < POINTS; i++) {
+        add(samples, ladder[i], ARF_LL, 5.0);
+        add(samples, ladder[i], ARF_BT, 4.0);
+        add(samples, ladder[i], ARF_BT, 9.0);
+    }
+    arf_fit_result result = fit(samples);
+    assert_int_equal(result.routes.count, 1);
+    assert_int_equal(result.routes.route[0].plan.protocol, ARF_LL);
+    arf_samples_free(samples);
+}
+
+static void test_profile_of_both_patterns(void **state)
+{
+    (void)state;
+    arf_samples *samples = two_lines();
+    samples->header.policy = ARF_DECODE;
+    strcpy(samples->header.tool, "arfuse 0.1.0");
+    int allreduce = samples->count;
+    for (int i = 0; i < allreduce; i++) {
+        arf_sample sample = samples->sample[i];
+        if (sample.plan.protocol != ARF_BT)
+            continue;
+        sample.pattern = ARF_FINALIZE;
+        sample.plan.tuning = arf_tuning_fallback(arf_knobs(ARF_SET_ARFUSE, ARF_BT, ARF_FINALIZE));
+        assert_int_equal(arf_samples_add(samples, &sample, NULL), ARFUSE_OK);
+    }
+    arf_profile *profile = NULL;
+    arf_error error = ARF_ERROR_INIT;
+    assert_int_equal(arf_fit_profile(samples, &defaults, &profile, &error), ARFUSE_OK);
+    assert_int_equal(profile->routes[ARF_ALLREDUCE].count, 2);
+    assert_int_equal(profile->routes[ARF_FINALIZE].count, 1);
+    assert_int_equal(profile->evidence.route_count[ARF_ALLREDUCE], 2);
+    assert_int_equal(profile->evidence.method, ARF_MEASURED);
+    assert_int_equal(profile->evidence.policy, ARF_DECODE);
+    assert_string_equal(profile->evidence.tool, "arfuse 0.1.0");
+    assert_int_equal(profile->numerics, ARF_FIXED);
+    assert_int_equal(profile->shape.hidden_size, 6144);
+    arf_profile_free(profile);
+    arf_samples_free(samples);
+}
+
+/* A separate finalize was timed with the allreduce plan behind it; where that one is wrong, the
+ * time is worth nothing. */
+static void test_separate_and_its_follower(void **state)
+{
+    (void)state;
+    arf_samples *samples = empty();
+    arf_plan ll = plan_of(ARF_LL, 0);
+    arf_plan separate = {.protocol = ARF_SEPARATE};
+    separate.tuning = arf_tuning_fallback(arf_knobs(ARF_SET_ARFUSE, ARF_SEPARATE, ARF_FINALIZE));
+    arf_plan fused = {.protocol = ARF_HT};
+    fused.tuning = arf_tuning_fallback(arf_knobs(ARF_SET_ARFUSE, ARF_HT, ARF_FINALIZE));
+    for (int i = 0; i < 2 * POINTS; i++) {
+        bool is_separate = i >= POINTS;
+        double us[] = {is_separate ? 7.0 : 9.0, is_separate ? 7.0 : 9.0};
+        arf_sample sample = {.pattern = ARF_FINALIZE,
+                             .tokens = ladder[i % POINTS],
+                             .plan = is_separate ? separate : fused,
+                             .has_then = is_separate,
+                             .outcome = ARF_SAMPLE_TIMED,
+                             .rounds = 2,
+                             .us = us};
+        if (is_separate)
+            sample.then = ll;
+        assert_int_equal(arf_samples_add(samples, &sample, NULL), ARFUSE_OK);
+    }
+    arf_fit_result result;
+    assert_int_equal(arf_fit(samples, ARF_FINALIZE, &defaults, &result, NULL), ARFUSE_OK);
+    assert_int_equal(result.routes.count, 1);
+    assert_int_equal(result.routes.route[0].plan.protocol, ARF_SEPARATE);
+    assert_string_equal(result.evidence[0].runner_up, "ht");
+    assert_true(fabs(result.evidence[0].margin - (9.0 / 7.0 - 1.0)) < 1e-12);
+    add_outcome(samples, 4, &ll, ARF_SAMPLE_WRONG);
+    assert_int_equal(arf_fit(samples, ARF_FINALIZE, &defaults, &result, NULL), ARFUSE_OK);
+    assert_int_equal(result.routes.route[0].plan.protocol, ARF_HT);
+    arf_samples_free(samples);
+}
+
+/* ---- held-out points -------------------------------------------------------------------- */
+
+static void test_held_out_tokens_are_new(void **state)
+{
+    (void)state;
+    arf_samples *samples = two_lines();
+    int64_t first[16], again[16], other[16];
+    assert_int_equal(arf_holdout_tokens(samples, ARF_ALLREDUCE, 5, first, 16), 16);
+    assert_int_equal(arf_holdout_tokens(samples, ARF_ALLREDUCE, 5, again, 16), 16);
+    assert_int_equal(arf_holdout_tokens(samples, ARF_ALLREDUCE, 6, other, 16), 16);
+    assert_memory_equal(first, again, sizeof first);
+    assert_memory_not_equal(first, other, sizeof first);
+    for (int i = 0; i < 16; i++) {
+        assert_in_range(first[i], 1, 1024);
+        assert_true((first[i] & (first[i] - 1)) != 0); /* the ladder has the powers of two */
+        assert_true(i == 0 || first[i] > first[i - 1]);
+    }
+    assert_int_equal(arf_holdout_tokens(samples, ARF_FINALIZE, 5, first, 16), 0);
+    arf_samples_free(samples);
+
+    samples = empty();
+    add(samples, 1, ARF_LL, 4.0);
+    add(samples, 4, ARF_LL, 4.0);
+    assert_int_equal(arf_holdout_tokens(samples, ARF_ALLREDUCE, 1, first, 16), 2);
+    assert_int_equal(first[0], 2);
+    assert_int_equal(first[1], 3);
+    arf_samples_free(samples);
+}
+
+static void test_held_out_regret(void **state)
+{
+    (void)state;
+    arf_samples *held_out = empty();
+    arf_routes routes = {.count = 1, .min_tokens = 1};
+    routes.route[0] = (arf_route){1024, plan_of(ARF_LL, 0)};
+    arf_regret regret;
+    assert_int_equal(arf_regret_of(held_out, ARF_ALLREDUCE, &routes, &regret, NULL),
+                     ARFUSE_FAILURE);
+    for (int64_t tokens = 3; tokens <= 5; tokens++) {
+        add(held_out, tokens, ARF_LL, tokens == 5 ? 5.5 : 5.0);
+        add(held_out, tokens, ARF_BT, tokens == 3 ? 6.0 : 5.0);
+    }
+    add(held_out, 2000, ARF_LL, 9.0); /* no route serves it */
+    assert_int_equal(arf_regret_of(held_out, ARF_ALLREDUCE, &routes, &regret, NULL), ARFUSE_OK);
+    assert_int_equal(regret.points, 3);
+    assert_int_equal(regret.worst_tokens, 5);
+    assert_true(fabs(regret.worst - 0.1) < 1e-9);
+    assert_true(fabs(regret.geomean - (pow(1.1, 1.0 / 3.0) - 1.0)) < 1e-9);
+    arf_samples_free(held_out);
+}
+
+/* Seven candidates that are all the same: what the best of noisy medians is ahead by is no
+ * regret. */
+static void test_noise_is_no_regret(void **state)
+{
+    (void)state;
+    arf_samples *held_out = empty();
+    uint64_t seed = 9;
+    for (int64_t tokens = 1; tokens <= 40; tokens++) {
+        for (int variant = 0; variant < 7; variant++) {
+            double us[15];
+            for (int i = 0; i < 15; i++)
+                us[i] = 5.0 * exp(0.02 * arf_random_normal(&seed));
+            arf_sample sample = {.pattern = ARF_ALLREDUCE,
+                                 .tokens = tokens,
+                                 .plan = plan_of(ARF_LL, -variant),
+                                 .outcome = ARF_SAMPLE_TIMED,
+                                 .rounds = 15,
+                                 .us = us};
+            assert_int_equal(arf_samples_add(held_out, &sample, NULL), ARFUSE_OK);
+        }
+    }
+    arf_routes routes = {.count = 1, .min_tokens = 1};
+    routes.route[0] = (arf_route){40, plan_of(ARF_LL, 0)};
+    arf_regret regret;
+    assert_int_equal(arf_regret_of(held_out, ARF_ALLREDUCE, &routes, &regret, NULL), ARFUSE_OK);
+    assert_int_equal(regret.points, 40);
+    assert_true(fabs(regret.geomean) < 0.004); /* the plain minimum would say about 0.009 */
+    arf_samples_free(held_out);
+}
+
+/* ---- medians
+ * ------------------------------------------------------------------------------------- */
+
+static void test_median_interval_covers(void **state)
+{
+    (void)state;
+    /* Normal values around 10: the 95 % interval of the median should hold 10 most of the time.
+     * A percentile bootstrap of 21 values is a little short of its name; 88 % is far from chance.
+     */
+    uint64_t seed = 3;
+    int inside = 0;
+    for (int turn = 0; turn < 400; turn++) {
+        double values[21];
+        for (int i = 0; i < 21; i++)
+            values[i] = 10.0 + 0.1 * arf_random_normal(&seed);
+        arf_estimate estimate;
+        assert_true(arf_estimate_median(values, 21, (uint64_t)turn, &estimate));
+        assert_true(estimate.low <= estimate.median && estimate.median <= estimate.high);
+        inside += estimate.low <= 10.0 && 10.0 <= estimate.high;
+    }
+    assert_in_range(inside, 352, 396);
+}
+
+static void test_median_of_little(void **state)
+{
+    (void)state;
+    arf_estimate estimate;
+    assert_false(arf_estimate_median(NULL, 0, 1, &estimate));
+    double bad[] = {NAN, 0.0, -1.0};
+    assert_false(arf_estimate_median(bad, 3, 1, &estimate));
+    double one[] = {NAN, 4.0};
+    assert_true(arf_estimate_median(one, 2, 1, &estimate));
+    assert_true(estimate.median == 4.0 && estimate.low == 4.0 && estimate.high == 4.0);
+    assert_int_equal(estimate.values, 1);
+    double even[] = {4.0, 1.0, 3.0, 2.0};
+    assert_true(arf_median_of(even, 4) == 2.5);
+    assert_true(isnan(arf_median_of(even, 0)));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_crossing_lies_between_its_points),
+        cmocka_unit_test(test_refining_makes_it_exact),
+        cmocka_unit_test(test_same_answer_in_any_order),
+        cmocka_unit_test(test_noise_makes_no_islands),
+        cmocka_unit_test(test_a_route_has_its_price),
+        cmocka_unit_test(test_ties_go_to_the_fallback_tuning),
+        cmocka_unit_test(test_dropped_candidate_is_not_extrapolated),
+        cmocka_unit_test(test_gap_is_bridged),
+        cmocka_unit_test(test_failure_cuts_a_candidate),
+        cmocka_unit_test(test_wrong_candidate_is_out),
+        cmocka_unit_test(test_weaker_numerics_need_leave),
+        cmocka_unit_test(test_nan_never_enters),
+        cmocka_unit_test(test_nothing_to_fit_is_an_error),
+        cmocka_unit_test(test_one_point),
+        cmocka_unit_test(test_weights_decide_what_a_route_is_worth),
+        cmocka_unit_test(test_later_sample_counts),
+        cmocka_unit_test(test_profile_of_both_patterns),
+        cmocka_unit_test(test_separate_and_its_follower),
+        cmocka_unit_test(test_held_out_tokens_are_new),
+        cmocka_unit_test(test_held_out_regret),
+        cmocka_unit_test(test_noise_is_no_regret),
+        cmocka_unit_test(test_median_interval_covers),
+        cmocka_unit_test(test_median_of_little),
+    };
+    return cmocka_run_group_tests_name("fit", tests, NULL, NULL);
+}
