@@ -162,7 +162,7 @@ $(BUILD)/arfuse-profile: $(call object,$(cli_src)) $(OBJ)/libcore.a
 $(BUILD)/examples/%: src/examples/%.c $(BUILD)/libarfuse.so
 	$(call say,EXAMPLE,$@)
 	$(quiet)mkdir -p $(@D)
-	$(quiet)$(if $(findstring mpi.h,$(shell cat $<)),$(MPICC),$(CC)) -std=c99 -Wall -Wextra -Isrc \
+	$(quiet)$(if $(findstring mpi.h,$(shell cat $<)),$(MPICC),$(CC)) -std=c11 -Wall -Wextra -Isrc \
 	  $(if $(filter 1,$(ASAN)),-fsanitize=address$(comma)undefined) \
 	  $(if $(filter 1,$(TSAN)),-fsanitize=thread) $(if $(filter 1,$(COVERAGE)),--coverage) \
 	  -o $@ $< -L$(BUILD) -larfuse -pthread -Wl,-rpath,'$$ORIGIN/..'
