@@ -305,16 +305,22 @@ bool arf_reachable(const arf_problem *problem, arf_pattern pattern, arf_protocol
 
 /* ---- derived numbers ------------------------------------------------------------------------- */
 
-bool arf_derived_split(int hidden_size, arf_split *split)
+bool arf_derived_split_below(int hidden_size, int limit, arf_split *split)
 {
     int packs = hidden_size / 8;
-    int limit = packs / 2 < 928 ? packs / 2 : 928;
-    for (int threads = limit / 32 * 32; threads >= 32; threads -= 32)
+    int most = packs / 2 < limit ? packs / 2 : limit;
+    for (int threads = most / 32 * 32; threads >= 32; threads -= 32)
         if (packs % threads == 0) {
             *split = (arf_split){threads, packs / threads};
             return true;
         }
     return false;
+}
+
+bool arf_derived_split(int hidden_size, arf_split *split)
+{
+    return arf_derived_split_below(hidden_size, 928, split); /* 1024 less loader, publisher and one
+                                                                reduction warp */
 }
 
 int arf_publish_blocks(int hidden_size, int elements_per_thread, int threads)

@@ -66,6 +66,9 @@ typedef struct arf_split {
 /* The derived split of rules.md section 5 (v1): the largest multiple of 32 at most min(928, P/2)
  * that divides P. False: none (H=2880). */
 bool arf_derived_split(int hidden_size, arf_split *split);
+/* The same with a limit of its own in place of 928 (v2: what the reduction warps leave of a block).
+ */
+bool arf_derived_split_below(int hidden_size, int limit, arf_split *split);
 
 /* Blocks that one token's publish takes: ceil(H / (elements x threads)). */
 int arf_publish_blocks(int hidden_size, int elements_per_thread, int threads);
