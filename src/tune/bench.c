@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tune/bench.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tune/stop.h"
+#include "tune/voice.h"
+
+/* Above every wait of the device itself, which names the culprit better than the watch can. */
+static double patience(const arf_bench *bench)
+{
+    return bench->tuner->options->wait_limit_seconds * 1.5 + 15;
+}
+
+/* Compiling a kernel takes a minute on a bad day. */
+#define PREPARE_SECONDS 120
+
+/* ---- space ------------------------------------------------------------------------------------ */
+
+static arfuse_status make_space(arf_bench *bench, const arf_space_spec *spec, arf_error *error)
+{
+    arf_device *device = bench->tuner->device;
+    arf_watch_begin(patience(bench), "making the buffers");
+    arfuse_status status = device->ops->space_create(device, spec, &bench->space, error);
+    arf_watch_end();
+    return status;
+}
+
+static void drop_space(arf_bench *bench)
+{
+    if (bench->space != NULL)
+        bench->tuner->device->ops->space_destroy(bench->space);
+    bench->space = NULL;
+}
+
+/* One protocol alone, so that the one which does not fit is found and the others are kept. */
+static arfuse_status fit_protocol(arf_bench *bench, arf_protocol protocol)
+{
+    const int64_t wanted = bench->spec.capacity[protocol];
+    arf_error error = ARF_ERROR_INIT;
+    while (bench->spec.capacity[protocol] > 0) {
+        arf_space_spec alone = bench->spec;
+        memset(alone.capacity, 0, sizeof alone.capacity);
+        alone.capacity[protocol] = bench->spec.capacity[protocol];
+        arf_error_clear(&error);
+        if (make_space(bench, &alone, &error) == ARFUSE_OK) {
+            drop_space(bench);
+            break;
+        }
+        bench->spec.capacity[protocol] /= 2;
+    }
+    if (bench->spec.capacity[protocol] < wanted)
+        arf_voice_warn("%s is tried up to %" PRId64 " tokens, not %" PRId64 ": %s",
+                       arf_protocol_name(protocol), bench->spec.capacity[protocol], wanted,
+                       error.text);
+    return ARFUSE_OK;
+}
+
+static arfuse_status make_trials(arf_bench *bench, arf_error *error)
+{
+    const arf_tuner *tuner = bench->tuner;
+    if (tuner->device->ops->verdict != NULL)
+        return ARFUSE_OK; /* it computes nothing: there is nothing to compute with */
+    const uint64_t seed = tuner->options->seed;
+    const int64_t small =
+        bench->most_tokens < ARF_VERIFY_TOKENS ? bench->most_tokens : ARF_VERIFY_TOKENS;
+    arfuse_status status = arf_trial_create(tuner->device, &bench->spec.shape, bench->most_tokens,
+                                            ARF_TRIAL_RANDOM, seed, &bench->timing, error);
+    for (int kind = 0; kind < ARF_TRIAL_KINDS && status == ARFUSE_OK; kind++)
+        status = arf_trial_create(tuner->device, &bench->spec.shape, small, (arf_trial_kind)kind,
+                                  seed + 1 + (uint64_t)kind, &bench->check[kind], error);
+    arf_watch_begin(patience(bench) + PREPARE_SECONDS, "making the trial data");
+    status = arf_team_vote(&tuner->team, status, error);
+    arf_watch_end();
+    return status;
+}
+
+arfuse_status arf_bench_open(const arf_tuner *tuner, const arf_schedule *schedule,
+                             arf_bench *bench, arf_error *error)
+{
+    *bench = (arf_bench){
+        .tuner = tuner,
+        .set = schedule->problem.set,
+        .spec = {.shape = schedule->problem.shape,
+                 .numerics = tuner->options->any_numerics ? ARF_LIBRARY : ARF_FIXED,
+                 .wait_limit_seconds = tuner->options->wait_limit_seconds},
+        .most_tokens = schedule->tokens.value[schedule->tokens.count - 1],
+    };
+    memcpy(bench->spec.capacity, schedule->capacity, sizeof bench->spec.capacity);
+    arf_error first = ARF_ERROR_INIT;
+    arfuse_status status = make_space(bench, &bench->spec, &first);
+    if (status != ARFUSE_OK) {
+        int64_t left = 0;
+        for (int p = 0; p < ARF_PROTOCOLS; p++) {
+            ARF_TRY(fit_protocol(bench, (arf_protocol)p));
+            left += bench->spec.capacity[p];
+        }
+        if (left == 0)
+            return arf_fail(error, first.status, "%s", first.text);
+        status = make_space(bench, &bench->spec, error);
+    }
+    if (status == ARFUSE_OK)
+        status = make_trials(bench, error);
+    if (status != ARFUSE_OK)
+        arf_bench_close(bench);
+    return status;
+}
+
+void arf_bench_close(arf_bench *bench)
+{
+    if (bench->tuner == NULL)
+        return;
+    arf_trial_destroy(bench->timing);
+    for (int kind = 0; kind < ARF_TRIAL_KINDS; kind++)
+        arf_trial_destroy(bench->check[kind]);
+    drop_space(bench);
+    *bench = (arf_bench){0};
+}
+
+/* ---- steps ------------------------------------------------------------------------------------ */
+
+static void watch(const arf_bench *bench, const arf_run *run, double seconds)
+{
+    char plan[384], what[512];
+    arf_plan_text(bench->set, run->pattern, run->plan, plan, sizeof plan);
+    snprintf(what, sizeof what, "%s of %" PRId64 " tokens by %s", arf_pattern_name(run->pattern),
+             run->tokens, plan);
+    arf_watch_begin(seconds, what);
+}
+
+/* Everyone's status and time at once; the message travels only when there is one. */
+static arfuse_status agree(arf_bench *bench, arfuse_status status, double us, double *most,
+                           bool *broken, arf_error *error)
+{
+    struct {
+        double us;
+        int32_t status, broken;
+    } own = {us, status, *broken}, all[ARF_MAX_RANKS];
+    const arf_team *team = &bench->tuner->team;
+    arf_watch_arrived();
+    arf_error gathered = ARF_ERROR_INIT;
+    arfuse_status result = arf_team_allgather(team, &own, all, sizeof own, &gathered);
+    if (result != ARFUSE_OK)
+        arf_group_abort(bench->tuner->group, ARFUSE_FAILURE, gathered.text);
+    bool failed = false;
+    *most = 0;
+    for (int p = 0; p < team->bootstrap.size; p++) {
+        failed |= all[p].status != ARFUSE_OK;
+        *broken |= all[p].broken != 0;
+        *most = fmax(*most, all[p].us);
+    }
+    return failed ? arf_team_vote(team, status, error) : ARFUSE_OK;
+}
+
+/* The candidate's failure may have failed the space for good: then a new one, or the end. */
+static void mend(arf_bench *bench, bool broken, bool *fatal)
+{
+    *fatal = false;
+    if (!broken)
+        return;
+    arf_error error = ARF_ERROR_INIT;
+    drop_space(bench);
+    if (make_space(bench, &bench->spec, &error) == ARFUSE_OK)
+        return;
+    arf_voice_warn("the buffers cannot be made again after a failed candidate: %s", error.text);
+    *fatal = true;
+}
+
+static bool is_broken(const arf_bench *bench)
+{
+    return bench->space->device->ops->state(bench->space, NULL) != ARFUSE_OK;
+}
+
+static arfuse_status prepare(arf_bench *bench, const arf_run *run, arf_launch *launch,
+                             arf_error *error)
+{
+    const arf_device_ops *ops = bench->tuner->device->ops;
+    ARF_TRY(ops->prepare(bench->space, run->pattern, run->plan, &launch->plan, error));
+    launch->then = -1;
+    if (run->then != NULL)
+        ARF_TRY(ops->prepare(bench->space, ARF_ALLREDUCE, run->then, &launch->then, error));
+    return ARFUSE_OK;
+}
+
+/* A collective launch must not be tried by some ranks when it cannot be by others. */
+static arfuse_status prepare_all(arf_bench *bench, const arf_run *run, arf_launch *launch,
+                                 arf_error *error)
+{
+    bool broken = false;
+    double unused;
+    watch(bench, run, patience(bench) + PREPARE_SECONDS);
+    arfuse_status status = prepare(bench, run, launch, error);
+    return agree(bench, status, 0, &unused, &broken, error);
+}
+
+static arf_launch make_launch(arf_trial *trial, const arf_run *run)
+{
+    if (trial != NULL)
+        return arf_trial_launch(trial, run->pattern, run->tokens);
+    return (arf_launch){.pattern = run->pattern, .tokens = run->tokens, .epsilon = 1e-6f,
+                        .routed_scale = 1};
+}
+
+static arfuse_status run_and_check(arf_bench *bench, const arf_run *run, const arf_launch *launch,
+                                   arf_trial *trial, arf_error *error)
+{
+    const arf_device_ops *ops = bench->tuner->device->ops;
+    if (ops->verdict != NULL)
+        return ops->verdict(bench->space, launch, error);
+    ARF_TRY(arf_trial_poison(trial, error));
+    ARF_TRY(ops->launch(bench->space, launch, error));
+    ARF_TRY(ops->synchronize(bench->space, launch->stream, error));
+    return arf_trial_check(trial, run->pattern, run->tokens, error);
+}
+
+arfuse_status arf_bench_verify(arf_bench *bench, const arf_run *run, arf_trial_kind kind,
+                               bool *fatal, arf_error *error)
+{
+    arf_launch launch = make_launch(bench->check[kind], run);
+    double unused;
+    arfuse_status status = prepare_all(bench, run, &launch, error);
+    *fatal = false;
+    arf_watch_end();
+    if (status != ARFUSE_OK)
+        return status;
+    watch(bench, run, patience(bench));
+    status = run_and_check(bench, run, &launch, bench->check[kind], error);
+    bool broken = is_broken(bench);
+    status = agree(bench, status, 0, &unused, &broken, error);
+    arf_watch_end();
+    mend(bench, broken, fatal);
+    return status;
+}
+
+arfuse_status arf_bench_time(arf_bench *bench, const arf_run *run, int calls, int64_t round,
+                             double *us, bool *fatal, arf_error *error)
+{
+    const arf_tuner *tuner = bench->tuner;
+    arf_launch launch = make_launch(bench->timing, run);
+    const arf_timing timing = {calls, tuner->options->policy, round};
+    double local[ARF_MAX_RANKS], most = 0;
+    *fatal = false;
+    /* Ready from verification; anything that fails here now fails on the rank alone, and the others
+     * would wait for it inside the timing. The vote costs one gather. */
+    arfuse_status status = prepare_all(bench, run, &launch, error);
+    arf_watch_end();
+    if (status != ARFUSE_OK)
+        return status;
+    watch(bench, run, patience(bench));
+    status = tuner->device->ops->time(bench->space, &launch, &timing, local, error);
+    if (status == ARFUSE_OK)
+        for (int i = 0; i < tuner->team.local_ranks; i++)
+            most = fmax(most, local[i]);
+    bool broken = is_broken(bench);
+    status = agree(bench, status, most, us, &broken, error);
+    arf_watch_end();
+    mend(bench, broken, fatal);
+    return status;
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The bench: one shape's buffers and trial data on the device, on which candidates are checked and
+ * timed. Every function is collective; every rank leaves with the same status and message, so that
+ * all of them go on or all give a candidate up. A space that a candidate has broken (a wait that
+ * expired) is made anew before the next one.
+ */
+#ifndef ARF_TUNE_BENCH_H
+#define ARF_TUNE_BENCH_H
+
+#include "device/trial.h"
+#include "tune/schedule.h"
+#include "tune/tuner.h"
+
+typedef struct arf_bench {
+    const arf_tuner *tuner;
+    arf_set set;
+    arf_space_spec spec;
+    arf_space *space;
+    int64_t most_tokens; /* of the timing trial */
+    arf_trial *timing;   /* NULL on a device that computes nothing */
+    arf_trial *check[ARF_TRIAL_KINDS];
+} arf_bench;
+
+/*
+ * Makes the space at the schedule's capacities. Where a protocol's buffers cannot be had, its
+ * capacity is halved until they can, down to 0; `spec.capacity` says what it came to, a warning
+ * why.
+ */
+arfuse_status arf_bench_open(const arf_tuner *tuner, const arf_schedule *schedule,
+                             arf_bench *bench, arf_error *error);
+void arf_bench_close(arf_bench *bench);
+
+/* A plan of a pattern; `then` is the allreduce plan behind a separate finalize, else NULL. */
+typedef struct arf_run {
+    arf_pattern pattern;
+    const arf_plan *plan, *then;
+    int64_t tokens;
+} arf_run;
+
+/*
+ * Runs once on fresh trial data and compares with the reference. ARFUSE_WRONG_RESULT: the plan is
+ * wrong. Any other failure: it did not run. `fatal` is set when the bench itself is gone.
+ */
+arfuse_status arf_bench_verify(arf_bench *bench, const arf_run *run, arf_trial_kind kind,
+                               bool *fatal, arf_error *error);
+
+/* Microseconds a call, maximum over all ranks, equal on all. */
+arfuse_status arf_bench_time(arf_bench *bench, const arf_run *run, int calls, int64_t round,
+                             double *us, bool *fatal, arf_error *error);
+
+/* Tokens of the trials that verification uses: at most this many. */
+#define ARF_VERIFY_TOKENS 19
+
+#endif

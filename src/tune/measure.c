@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tune/measure.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tune/voice.h"
+
+/* ---- statistics ------------------------------------------------------------------------------- */
+
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void sorted_copy(const double *value, int count, double sorted[ARF_MAX_ROUNDS])
+{
+    memcpy(sorted, value, (size_t)count * sizeof *value);
+    qsort(sorted, (size_t)count, sizeof *sorted, ascending);
+}
+
+double arf_median(const double *value, int count)
+{
+    double sorted[ARF_MAX_ROUNDS];
+    if (count == 0)
+        return NAN;
+    sorted_copy(value, count, sorted);
+    return count % 2 ? sorted[count / 2] : (sorted[count / 2 - 1] + sorted[count / 2]) / 2;
+}
+
+/*
+ * The chance that the median lies below the r-th smallest of n values is the chance of fewer than r
+ * successes in n tosses of a fair coin. The largest r with 2 * that <= 5 % bounds the interval.
+ */
+static int interval_rank(int count)
+{
+    double chance = pow(0.5, count), below = 0;
+    int rank = 0;
+    while (rank < count / 2) {
+        below += chance;
+        if (2 * below > 0.05)
+            break;
+        chance *= (double)(count - rank) / (rank + 1);
+        rank++;
+    }
+    return rank; /* values cut off at each side, plus one; 0: none can be */
+}
+
+void arf_median_interval(const double *value, int count, double *low, double *high)
+{
+    double sorted[ARF_MAX_ROUNDS];
+    if (count == 0) {
+        *low = *high = NAN;
+        return;
+    }
+    sorted_copy(value, count, sorted);
+    int cut = interval_rank(count);
+    cut = cut > 0 ? cut - 1 : 0;
+    *low = sorted[cut];
+    *high = sorted[count - 1 - cut];
+}
+
+double arf_half_width(const double *value, int count)
+{
+    if (count < 3)
+        return INFINITY;
+    double low, high;
+    arf_median_interval(value, count, &low, &high);
+    return (high - low) / 2 / arf_median(value, count);
+}
+
+/* ---- how long ---------------------------------------------------------------------------------- */
+
+/*
+ * One timing lasts about this long, so that its fixed cost (a graph launch of some ten microseconds,
+ * a barrier) stays far below 2 % (design section 8); a call that takes longer alone is timed alone.
+ */
+#define TIMING_US 2000.0
+#define MOST_CALLS 512
+/* Calls of the timing that warms up and tells about how long a call is. */
+#define FIRST_CALLS 3
+
+static int choose_calls(double best_us)
+{
+    double calls = ceil(TIMING_US / best_us);
+    return calls < 1 ? 1 : calls > MOST_CALLS ? MOST_CALLS : (int)calls;
+}
+
+/* A lane this much slower than the best needs no narrow interval: it has lost. */
+#define LOST 1.15
+
+static double best_median(const arf_lane *lane, int lanes)
+{
+    double best = INFINITY;
+    for (int i = 0; i < lanes; i++)
+        if (lane[i].status == ARFUSE_OK && lane[i].rounds > 0)
+            best = fmin(best, arf_median(lane[i].us, lane[i].rounds));
+    return best;
+}
+
+static bool settled(const arf_lane *lane, double best, double aim)
+{
+    double low, high;
+    arf_median_interval(lane->us, lane->rounds, &low, &high);
+    return low > LOST * best || arf_half_width(lane->us, lane->rounds) <= aim;
+}
+
+/* ---- order ------------------------------------------------------------------------------------- */
+
+/* SplitMix64 (Steele, Lea, Flood 2014): small, seeded, equal everywhere. */
+static uint64_t next_random(uint64_t *state)
+{
+    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+static void shuffle(int *order, int count, uint64_t seed)
+{
+    for (int i = 0; i < count; i++)
+        order[i] = i;
+    for (int i = count - 1; i > 0; i--) {
+        int j = (int)(next_random(&seed) % (uint64_t)(i + 1));
+        int swap = order[i];
+        order[i] = order[j];
+        order[j] = swap;
+    }
+}
+
+/* ---- the point --------------------------------------------------------------------------------- */
+
+typedef struct session {
+    arf_bench *bench;
+    arf_pattern pattern;
+    int64_t tokens;
+    arf_lane *lane;
+    int lanes;
+    const arf_effort *effort;
+    double spent; /* seconds in timings: from the agreed maxima, so equal on all ranks */
+} session;
+
+/* One timing of one lane. A failure is the lane's own unless the bench is gone. */
+static arfuse_status time_lane(session *s, arf_lane *lane, int calls, int64_t round, double *us,
+                               arf_error *error)
+{
+    const arf_run run = {s->pattern, lane->plan, lane->then, s->tokens};
+    arf_error own = ARF_ERROR_INIT;
+    bool fatal;
+    lane->status = arf_bench_time(s->bench, &run, calls, round, us, &fatal, &own);
+    if (lane->status == ARFUSE_OK) {
+        s->spent += *us * calls * 1e-6;
+        return ARFUSE_OK;
+    }
+    snprintf(lane->reason, sizeof lane->reason, "%.*s", (int)sizeof lane->reason - 1, own.text);
+    return fatal ? arf_fail(error, own.status, "%s", own.text) : ARFUSE_OK;
+}
+
+static arfuse_status warm_up(session *s, double *best_us, arf_error *error)
+{
+    *best_us = INFINITY;
+    for (int i = 0; i < s->lanes; i++) {
+        double us = 0;
+        ARF_TRY(time_lane(s, &s->lane[i], FIRST_CALLS, s->effort->first_round, &us, error));
+        if (s->lane[i].status == ARFUSE_OK)
+            *best_us = fmin(*best_us, us);
+    }
+    return ARFUSE_OK;
+}
+
+/* A round over the lanes that are still open. */
+static arfuse_status play_round(session *s, int calls, int round, const bool *open,
+                                arf_error *error)
+{
+    int *order = malloc((size_t)s->lanes * sizeof *order);
+    if (order == NULL)
+        return arf_fail(error, ARFUSE_FAILURE, "out of memory for %d lanes", s->lanes);
+    const int64_t number = s->effort->first_round + 1 + round;
+    shuffle(order, s->lanes,
+            s->bench->tuner->options->seed * 1000003 + (uint64_t)s->tokens * 4 +
+                (uint64_t)s->pattern + ((uint64_t)number << 32));
+    arfuse_status status = ARFUSE_OK;
+    for (int i = 0; i < s->lanes && status == ARFUSE_OK; i++) {
+        arf_lane *lane = &s->lane[order[i]];
+        double us = 0;
+        if (!open[order[i]] || lane->status != ARFUSE_OK)
+            continue;
+        status = time_lane(s, lane, calls, number, &us, error);
+        if (status == ARFUSE_OK && lane->status == ARFUSE_OK)
+            lane->us[lane->rounds++] = us;
+    }
+    free(order);
+    return status;
+}
+
+static double drift_of(const arf_lane *lane)
+{
+    const int half = lane->rounds / 2;
+    if (half < 4)
+        return 0;
+    return fabs(arf_median(lane->us + half, lane->rounds - half) / arf_median(lane->us, half) - 1);
+}
+
+static void judge(const session *s, arf_point *point)
+{
+    const double best = best_median(s->lane, s->lanes);
+    point->noise = point->drift = 0;
+    for (int i = 0; i < s->lanes; i++) {
+        const arf_lane *lane = &s->lane[i];
+        if (lane->status != ARFUSE_OK)
+            continue;
+        point->out_of_time |= lane->rounds < s->effort->least_rounds;
+        double low, high;
+        arf_median_interval(lane->us, lane->rounds, &low, &high);
+        if (low > LOST * best)
+            continue;
+        point->noise = fmax(point->noise, arf_half_width(lane->us, lane->rounds));
+        point->drift = fmax(point->drift, drift_of(lane));
+    }
+}
+
+arfuse_status arf_measure(arf_bench *bench, arf_pattern pattern, int64_t tokens, arf_lane *lane,
+                          int lanes, const arf_effort *effort, arf_point *point, arf_error *error)
+{
+    session s = {bench, pattern, tokens, lane, lanes, effort, 0};
+    *point = (arf_point){0};
+    double best_us, seconds;
+    for (int i = 0; i < lanes; i++) {
+        lane[i].rounds = 0;
+        lane[i].status = ARFUSE_OK;
+    }
+    ARF_TRY(warm_up(&s, &best_us, error));
+    if (!isfinite(best_us))
+        return ARFUSE_OK; /* no lane ran; each says why */
+    point->calls = choose_calls(best_us);
+    bool *open = malloc((size_t)lanes * sizeof *open);
+    if (open == NULL)
+        return arf_fail(error, ARFUSE_FAILURE, "out of memory for %d lanes", lanes);
+    for (int i = 0; i < lanes; i++)
+        open[i] = true;
+    arfuse_status status = ARFUSE_OK;
+    for (int round = 0; round < effort->most_rounds && status == ARFUSE_OK; round++) {
+        status = arf_tuner_seconds(bench->tuner, &seconds, error);
+        if (status != ARFUSE_OK || seconds >= effort->deadline)
+            break;
+        status = play_round(&s, point->calls, round, open, error);
+        if (status != ARFUSE_OK || round + 1 < effort->least_rounds)
+            continue;
+        const double best = best_median(lane, lanes);
+        int left = 0;
+        for (int i = 0; i < lanes; i++)
+            left += open[i] = open[i] && lane[i].status == ARFUSE_OK &&
+                              !settled(&lane[i], best, effort->noise_aim);
+        if (left == 0 || s.spent >= effort->seconds)
+            break;
+    }
+    free(open);
+    if (status == ARFUSE_OK)
+        judge(&s, point);
+    return status;
+}

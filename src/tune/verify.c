@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tune/verify.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "tune/voice.h"
+
+/* A token, and more of them than there are ranks in most teams, no multiple of any. */
+static const int64_t trial_tokens[] = {ARF_VERIFY_TOKENS, 1};
+
+static arfuse_status leave(arf_store *store, arf_field *field, int entrant, int64_t tokens,
+                           arfuse_status cause, const char *why, arf_sweep *sweep,
+                           arf_error *error)
+{
+    arf_entrant *e = &field->entrant[entrant];
+    const bool wrong = cause == ARFUSE_WRONG_RESULT;
+    arf_sample sample = {.pattern = field->pattern,
+                         .tokens = tokens,
+                         .plan = e->candidate->plan,
+                         .outcome = wrong ? ARF_SAMPLE_WRONG : ARF_SAMPLE_FAILED};
+    char text[384];
+    arf_plan_text(store->samples->header.set, field->pattern, &e->candidate->plan, text,
+                  sizeof text);
+    snprintf(sample.reason, sizeof sample.reason, "%.*s", (int)sizeof sample.reason - 1, why);
+    e->standing = wrong ? ARF_STANDING_WRONG : ARF_STANDING_FAILED;
+    sweep->wrong += wrong;
+    sweep->failed += !wrong;
+    arf_voice_warn("%s %s %s and is left out: %s", arf_pattern_name(field->pattern), text,
+                   wrong ? "gives wrong results" : "does not run", why);
+    return arf_store_add(store, &sample, 1, error);
+}
+
+/* One entrant on all trials; true in *in when it stays. */
+static arfuse_status verify_one(arf_bench *bench, const arf_schedule *schedule, arf_store *store,
+                                arf_field *field, int entrant, arf_sweep *sweep, arf_error *error)
+{
+    arf_entrant *e = &field->entrant[entrant];
+    for (size_t t = 0; t < sizeof trial_tokens / sizeof *trial_tokens; t++) {
+        int64_t tokens = trial_tokens[t];
+        if (tokens > e->limit)
+            tokens = e->limit;
+        if (tokens > bench->most_tokens)
+            tokens = bench->most_tokens;
+        const arf_plan *then = e->candidate->plan.protocol == ARF_SEPARATE
+                                   ? arf_field_then(store->samples, schedule, tokens)
+                                   : NULL;
+        if (e->candidate->plan.protocol == ARF_SEPARATE && then == NULL) {
+            e->standing = ARF_STANDING_SCREENED; /* no allreduce route to end in */
+            return ARFUSE_OK;
+        }
+        const arf_run run = {field->pattern, &e->candidate->plan, then, tokens};
+        for (int kind = 0; kind < ARF_TRIAL_KINDS; kind++) {
+            arf_error own = ARF_ERROR_INIT;
+            bool fatal;
+            arfuse_status status =
+                arf_bench_verify(bench, &run, (arf_trial_kind)kind, &fatal, &own);
+            if (fatal)
+                return arf_fail(error, own.status, "%s", own.text);
+            if (status != ARFUSE_OK)
+                return leave(store, field, entrant, tokens, status, own.text, sweep, error);
+        }
+    }
+    sweep->verified++;
+    return ARFUSE_OK;
+}
+
+arfuse_status arf_verify(arf_bench *bench, const arf_schedule *schedule, arf_store *store,
+                         arf_field *field, double deadline, arf_sweep *sweep, arf_error *error)
+{
+    int skipped = 0;
+    for (int i = 0; i < field->count; i++) {
+        arf_entrant *e = &field->entrant[i];
+        if (e->standing != ARF_STANDING_IN || e->limit < 1)
+            continue;
+        double seconds;
+        ARF_TRY(arf_tuner_seconds(bench->tuner, &seconds, error));
+        /* Beyond the deadline neighbours are given up, never what always races. */
+        if (seconds > deadline && !e->candidate->always) {
+            e->standing = ARF_STANDING_SCREENED;
+            skipped++;
+            continue;
+        }
+        ARF_TRY(verify_one(bench, schedule, store, field, i, sweep, error));
+    }
+    if (skipped > 0)
+        arf_voice_warn("%s: %d candidates stay unexplored; a larger --budget tries them",
+                       arf_pattern_name(field->pattern), skipped);
+    return ARFUSE_OK;
+}
