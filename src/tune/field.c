@@ -69,8 +69,19 @@ void arf_field_vote(arf_field *field, arf_protocol protocol, const double *us, i
     }
 }
 
-void arf_field_close(arf_field *field, arf_protocol protocol)
+void arf_field_close(arf_field *field, arf_protocol protocol, int keep)
 {
+    int votes = 0;
+    for (int i = 0; i < field->count; i++)
+        if (field->entrant[i].candidate->plan.protocol == protocol)
+            votes += field->entrant[i].votes;
+    /* Without a screening the first guesses stand. */
+    for (int i = 0; i < field->count && votes == 0; i++) {
+        arf_entrant *e = &field->entrant[i];
+        if (e->candidate->plan.protocol == protocol && e->standing == ARF_STANDING_IN &&
+            keep-- > 0)
+            e->votes++;
+    }
     for (int i = 0; i < field->count; i++) {
         arf_entrant *e = &field->entrant[i];
         if (e->candidate->plan.protocol == protocol && e->standing == ARF_STANDING_IN &&

@@ -46,7 +46,8 @@ const arf_plan *arf_field_then(const arf_samples *samples, const arf_schedule *s
  * earlier entrant. `us` holds a median for each entrant, NaN where it was not timed. */
 void arf_field_vote(arf_field *field, arf_protocol protocol, const double *us, int keep);
 
-/* After all screening points of a protocol: those without a vote leave, unless they always race. */
-void arf_field_close(arf_field *field, arf_protocol protocol);
+/* After all screening points of a protocol: those without a vote leave, unless they always race.
+ * When nobody has one (no time to screen), the first `keep` stay. */
+void arf_field_close(arf_field *field, arf_protocol protocol, int keep);
 
 #endif

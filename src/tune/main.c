@@ -2,25 +2,73 @@
 /* arfuse-tune: the order of the stages, and the exit code. */
 #include <stdio.h>
 
-#include "tune/group.h"
-#include "tune/options.h"
+#include "tune/job.h"
 #include "tune/stop.h"
 #include "tune/voice.h"
 
+/* What needs no team: help, version, dry run. Rank 0 prints. */
+static int answer_alone(const arf_tune_options *options, int rank, int size)
+{
+    arf_error error = ARF_ERROR_INIT;
+    if (rank != 0)
+        return 0;
+    if (options->task == ARF_TASK_HELP)
+        arf_options_help(stdout);
+    else if (options->task == ARF_TASK_VERSION)
+        arf_options_version(stdout);
+    else if (arf_dry_run(options, size, &error) != ARFUSE_OK)
+        arf_group_leave_early(error.status, error.text);
+    return fflush(stdout) == 0 ? 0 : ARFUSE_FAILURE;
+}
+
+/* The statuses that the runtime has beside the exit codes are all plain failures here. */
+static int exit_code(arfuse_status status)
+{
+    if (status == ARFUSE_DISAGREE)
+        return ARFUSE_USAGE;
+    return status == ARFUSE_NOT_SUPPORTED ? ARFUSE_HARDWARE
+           : status > ARFUSE_TIMEOUT      ? ARFUSE_FAILURE
+                                          : (int)status;
+}
+
+static int work(const arf_tune_options *options, arf_group *group)
+{
+    arf_tuner tuner;
+    arf_error error = ARF_ERROR_INIT;
+    int code = 0;
+    arfuse_status status = arf_tuner_open(&tuner, options, group, &error);
+    if (status == ARFUSE_OK) {
+        status = arf_tune(&tuner, &code, &error);
+        arf_tuner_close(&tuner);
+    }
+    if (status == ARFUSE_OK)
+        return code;
+    arf_voice_error("%s", error.text);
+    return exit_code(status);
+}
+
 int main(int argc, char **argv)
 {
+    static arf_tune_options options;
+    static arf_group group;
+    arf_error error = ARF_ERROR_INIT;
     int rank, size;
     arf_group_launcher(&rank, &size);
-    static arf_tune_options options;
-    arf_error error = ARF_ERROR_INIT;
     if (arf_options_parse(argc, argv, &options, &error) != ARFUSE_OK)
         arf_group_leave_early(error.status, error.text);
-    if (options.task == ARF_TASK_HELP || options.task == ARF_TASK_VERSION) {
-        if (rank == 0 && options.task == ARF_TASK_HELP)
-            arf_options_help(stdout);
-        else if (rank == 0)
-            arf_options_version(stdout);
-        return fflush(stdout) == 0 ? 0 : ARFUSE_FAILURE;
-    }
-    arf_group_leave_early(ARFUSE_FAILURE, "this build has no tuning yet");
+    if (options.task == ARF_TASK_HELP || options.task == ARF_TASK_VERSION ||
+        options.task == ARF_TASK_DRY_RUN)
+        return answer_alone(&options, rank, size);
+    if (options.task != ARF_TASK_TUNE)
+        arf_group_leave_early(ARFUSE_FAILURE,
+                              "--probe, --check and --ab are not part of this build yet");
+
+    arf_voice_set(rank, options.quiet     ? ARF_QUIET
+                        : options.verbose ? ARF_VERBOSE
+                                          : ARF_NORMAL);
+    arf_stop_install(&group);
+    if (arf_group_start(&group, &error) != ARFUSE_OK)
+        arf_group_abort(&group, exit_code(error.status), error.text);
+    int code = work(&options, &group);
+    return arf_group_finish(&group, code);
 }

@@ -77,18 +77,27 @@ static bool add(arf_schedule *s, arf_pattern pattern, const arf_plan *plan, arf_
         race->room = room;
     }
     /* What the two strongest simple rivals are is fixed by the design, not by their speed. */
-    const bool rival = plan->protocol == ARF_UNFUSED || plan->protocol == ARF_SEPARATE;
+    bool rival = plan->protocol == ARF_UNFUSED || plan->protocol == ARF_SEPARATE;
+    for (int i = 0; i < race->count; i++)
+        rival &= race->candidate[i].plan.protocol != plan->protocol; /* the best guess stands for it */
     race->candidate[race->count++] = (arf_candidate){
         .plan = *plan,
         .origin = origin,
-        .always = origin == ARF_ORIGIN_DEFAULT || (rival && origin == ARF_ORIGIN_SEED),
+        .always = origin == ARF_ORIGIN_DEFAULT || rival,
         .limit = arf_sweep_limit(&s->problem, pattern, plan->protocol),
     };
     return true;
 }
 
-/* "a few hundred candidates a protocol" (design section 8). */
+/*
+ * "A few hundred candidates a protocol" (design section 8). The host device gets the seeds alone: it
+ * runs on machines with few cores, where a candidate costs much and its knobs change little.
+ */
 #define MAX_A_PROTOCOL 384
+static int most_candidates(const arf_schedule *s)
+{
+    return s->problem.set == ARF_SET_HOST ? 0 : MAX_A_PROTOCOL;
+}
 
 static arfuse_status add_protocol(arf_schedule *s, const arf_tune_options *o, arf_pattern pattern,
                                   arf_protocol protocol, arf_error *error)
@@ -112,7 +121,7 @@ static arfuse_status add_protocol(arf_schedule *s, const arf_tune_options *o, ar
         arf_plan from = s->race[pattern].candidate[i].plan;
         arf_neighbours(&s->problem, pattern, &from, near);
         for (int j = 0; j < near->count; j++) {
-            if (s->race[pattern].count - first >= MAX_A_PROTOCOL)
+            if (s->race[pattern].count - first >= most_candidates(s))
                 break;
             if (pinned(s, o, pattern, &near->plan[j]) &&
                 !add(s, pattern, &near->plan[j], ARF_ORIGIN_NEIGHBOUR))

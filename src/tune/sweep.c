@@ -182,7 +182,7 @@ static arfuse_status screen(state *s, arf_error *error)
         const int points = screening_points(s, (arf_protocol)p, tokens);
         for (int i = 0; i < points; i++)
             ARF_TRY(halve(s, (arf_protocol)p, tokens[i], error));
-        arf_field_close(&s->field, (arf_protocol)p);
+        arf_field_close(&s->field, (arf_protocol)p, KEEP);
         int left = 0;
         for (int i = 0; i < s->field.count; i++)
             left += s->field.entrant[i].candidate->plan.protocol == (arf_protocol)p &&

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a tune would do, on stdout, from the same schedule that it would follow. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "rules/knobs.h"
+#include "tune/job.h"
+#include "tune/schedule.h"
+
+static void print_candidate(const arf_schedule *s, arf_pattern pattern, const arf_candidate *c)
+{
+    static const char *const origin[] = {"default", "seed", "neighbour"};
+    char facts[64], tuning[512];
+    arf_plan_facts(&s->problem, pattern, &c->plan, facts, sizeof facts);
+    arf_tuning_text(arf_knobs(s->problem.set, c->plan.protocol, pattern), &c->plan.tuning, tuning,
+                    sizeof tuning);
+    printf("candidate %s %s%s%s%s%s (%s, up to %" PRId64 " tokens)\n",
+           arf_protocol_name(c->plan.protocol), arf_pattern_name(pattern), facts[0] ? " " : "",
+           facts, tuning[0] ? " " : "", tuning, origin[c->origin],
+           c->limit < s->tokens.value[s->tokens.count - 1]
+               ? c->limit
+               : s->tokens.value[s->tokens.count - 1]);
+}
+
+/* HT's one-token splits that the rules forbid for this shape: consumer threads x packs a thread. */
+static void print_refused_splits(const arf_schedule *s, arf_pattern pattern)
+{
+    const arf_knob_table *knobs = arf_knobs(s->problem.set, ARF_HT, pattern);
+    const int threads = arf_knob_index(knobs, "consumer_threads");
+    const int vectors = arf_knob_index(knobs, "vectors_per_thread");
+    const int packs = s->problem.shape.hidden_size / 8;
+    if (threads < 0 || vectors < 0 || s->refused[pattern][ARF_HT][0] != '\0')
+        return;
+    for (const int32_t *step = knobs->knob[threads].ladder; step != NULL && *step >= 0; step++) {
+        arf_plan plan = {.protocol = ARF_HT, .tuning = arf_tuning_fallback(knobs)};
+        char reason[ARF_REASON_TEXT];
+        plan.tuning.value[threads] = *step;
+        plan.tuning.value[vectors] = (packs + *step - 1) / *step;
+        if (!arf_legal(&s->problem, pattern, &plan, reason))
+            printf("refused ht %s %dx%d: %s\n", arf_pattern_name(pattern), *step,
+                   plan.tuning.value[vectors], reason);
+    }
+}
+
+static void print_race(const arf_schedule *s, arf_pattern pattern)
+{
+    for (int i = 0; i < s->race[pattern].count; i++)
+        print_candidate(s, pattern, &s->race[pattern].candidate[i]);
+    for (int p = 0; p < ARF_PROTOCOLS; p++)
+        if (s->refused[pattern][p][0] != '\0')
+            printf("refused %s %s: %s\n", arf_protocol_name((arf_protocol)p),
+                   arf_pattern_name(pattern), s->refused[pattern][p]);
+    print_refused_splits(s, pattern);
+}
+
+static void print_points(const arf_schedule *s)
+{
+    printf("points");
+    for (int i = 0; i < s->tokens.count; i++)
+        printf("%s%" PRId64, i == 0 ? " " : ",", s->tokens.value[i]);
+    printf(" tokens, %d in all\n", arf_schedule_points(s));
+}
+
+static void print_memory(const arf_schedule *s)
+{
+    int64_t sum = 0;
+    for (int p = 0; p < ARF_PROTOCOLS; p++) {
+        sum += s->bytes[p];
+        if (s->capacity[p] > 0)
+            printf("memory %s %" PRId64 " bytes a rank for %" PRId64 " tokens\n",
+                   arf_protocol_name((arf_protocol)p), s->bytes[p], s->capacity[p]);
+    }
+    printf("memory all %" PRId64 " bytes a rank\n", sum);
+}
+
+/*
+ * Two milliseconds a timing, five to some fifty rounds a lane, a handful of lanes a point, and about
+ * the same again to verify and screen: a guess, bounded by the budget, which is certain.
+ */
+static void print_time(const arf_schedule *s, double budget)
+{
+    const double timing = 2e-3, rounds = 20, lanes = 12;
+    int candidates = s->race[ARF_ALLREDUCE].count + s->race[ARF_FINALIZE].count;
+    double seconds = timing * (rounds * lanes * arf_schedule_points(s) + 15.0 * candidates);
+    printf("time about %.0f s, at most %g s (the budget)\n", seconds < budget ? seconds : budget,
+           budget);
+}
+
+static void print_shape(const arf_shape *shape, arf_set set)
+{
+    printf("shape tp_size %d, hidden_size %d, top_k %d, bf16%s%s%s, kernel set %s\n",
+           shape->tp_size, shape->hidden_size, shape->top_k,
+           shape->rms_norm == ARF_ON ? ", rms_norm" : "",
+           shape->residual == ARF_ON ? ", residual" : "",
+           shape->shared_expert == ARF_ON && shape->top_k > 0 ? ", shared_expert" : "",
+           arf_set_name(set));
+}
+
+static arfuse_status dry_shape(const arf_tuner *tuner, const arf_shape *shape, arf_error *error)
+{
+    const arf_problem problem = arf_device_problem(tuner->device, shape);
+    arf_tokens tokens = tuner->options->tokens;
+    if (tokens.count == 0)
+        arf_schedule_ladder(tuner->key.link, &tokens);
+    arf_schedule *s = NULL;
+    ARF_TRY(arf_schedule_make(&problem, &tokens, tuner->options, &s, error));
+    char device[160], placement[256];
+    arf_tuner_device_text(&tuner->key, device, sizeof device);
+    arf_placement_text(&tuner->placement, placement, sizeof placement);
+    print_shape(shape, problem.set);
+    printf("placement %s, device %s\n", placement, device);
+    for (int p = 0; p < ARF_PATTERNS; p++)
+        if (s->pattern[p])
+            print_race(s, (arf_pattern)p);
+    print_points(s);
+    print_memory(s);
+    print_time(s, tuner->budget_seconds);
+    arf_schedule_free(s);
+    return ARFUSE_OK;
+}
+
+arfuse_status arf_dry_run(const arf_tune_options *options, int processes, arf_error *error)
+{
+    /* One process hosts all ranks: nothing is launched, only described. */
+    arf_group alone = {.size = 1, .on_node = {true}};
+    arf_tune_options planned = *options;
+    arf_placement placement;
+    ARF_TRY(arf_place(options->tp_size, processes, &placement, error));
+    planned.tp_size = placement.tp_size;
+    arf_tuner tuner;
+    ARF_TRY(arf_tuner_open(&tuner, &planned, &alone, error));
+    tuner.placement = placement;
+    arfuse_status status = ARFUSE_OK;
+    for (int i = 0; i < arf_shape_count(options) && status == ARFUSE_OK; i++) {
+        const arf_shape shape = arf_shape_at(options, placement.tp_size, i);
+        status = dry_shape(&tuner, &shape, error);
+    }
+    arf_tuner_close(&tuner);
+    if (status == ARFUSE_OK && (fflush(stdout) != 0 || ferror(stdout)))
+        status = arf_fail(error, ARFUSE_FAILURE, "stdout does not take the list");
+    return status;
+}

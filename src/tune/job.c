@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tune/job.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "fit/fit.h"
+#include "profile/write.h"
+#include "tune/report.h"
+#include "tune/schedule.h"
+#include "tune/store.h"
+#include "tune/sweep.h"
+#include "tune/voice.h"
+
+int arf_shape_count(const arf_tune_options *options)
+{
+    return options->hidden_count * (options->topk_count > 0 ? options->topk_count : 1);
+}
+
+arf_shape arf_shape_at(const arf_tune_options *options, int tp_size, int index)
+{
+    const int topks = options->topk_count > 0 ? options->topk_count : 1;
+    return (arf_shape){.tp_size = tp_size,
+                       .hidden_size = options->hidden[index / topks],
+                       .top_k = options->topk_count > 0 ? options->topk[index % topks] : 0,
+                       .rms_norm = options->rms_norm,
+                       .residual = options->residual,
+                       .shared_expert = options->shared_expert};
+}
+
+/* ---- one shape --------------------------------------------------------------------------------- */
+
+typedef struct outcome {
+    bool written;
+    arf_sweep sweep;
+    char path[ARF_PATH_TEXT];
+} outcome;
+
+/* "1,2,4" of what the ladder has and the samples have not. */
+static void missing_text(const arf_schedule *schedule, const arf_samples *samples,
+                         arf_pattern pattern, char *text, size_t size)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int t = 0; t < schedule->tokens.count && used < size; t++) {
+        bool known = false;
+        for (int i = 0; i < samples->count && !known; i++)
+            known = samples->sample[i].pattern == pattern &&
+                    samples->sample[i].tokens == schedule->tokens.value[t] &&
+                    samples->sample[i].outcome == ARF_SAMPLE_TIMED;
+        if (!known)
+            used += (size_t)snprintf(text + used, size - used, "%s%" PRId64,
+                                     used == 0 ? "" : ",", schedule->tokens.value[t]);
+    }
+}
+
+static void say_what_is_missing(const arf_tuner *tuner, const arf_schedule *schedule,
+                                const arf_store *store, const arf_sweep *sweep)
+{
+    for (int p = 0; p < ARF_PATTERNS; p++) {
+        char text[512];
+        if (sweep->unmeasured[p] == 0)
+            continue;
+        missing_text(schedule, store->samples, (arf_pattern)p, text, sizeof text);
+        arf_voice_warn("the budget of %g s was spent: %s was not measured at %s tokens; run again "
+                       "with --resume or a larger --budget",
+                       tuner->budget_seconds, arf_pattern_name((arf_pattern)p), text);
+    }
+}
+
+/* A profile needs every pattern that its shape has. */
+static bool is_whole(const arf_samples *samples, const arf_shape *shape, const char **lacking)
+{
+    bool timed[ARF_PATTERNS] = {false};
+    for (int i = 0; i < samples->count; i++)
+        timed[samples->sample[i].pattern] |= samples->sample[i].outcome == ARF_SAMPLE_TIMED;
+    *lacking = !timed[ARF_ALLREDUCE] ? "allreduce" : "finalize";
+    return timed[ARF_ALLREDUCE] && (timed[ARF_FINALIZE] || shape->top_k == 0);
+}
+
+static arfuse_status finish_shape(const arf_tuner *tuner, const arf_shape *shape,
+                                  const arf_fit_options *fit, arf_store *store, bool first,
+                                  outcome *out, arf_error *error)
+{
+    arf_profile *profile = NULL;
+    const char *lacking;
+    arfuse_status status = ARFUSE_OK;
+    if (is_whole(store->samples, shape, &lacking)) {
+        status = arf_fit_profile(store->samples, fit, &profile, error);
+        if (status == ARFUSE_OK)
+            status = arf_store_profile(store, profile, out->path, error);
+        out->written = status == ARFUSE_OK;
+        if (out->written)
+            arf_voice_detail_here("route digest %016" PRIx64, arf_profile_digest(profile));
+    } else {
+        arf_voice_warn("no profile was written: nothing was timed for the %s pattern; samples are "
+                       "in %s",
+                       lacking, store->path);
+    }
+    if (status == ARFUSE_OK && tuner->group->rank == 0)
+        status = arf_report(store->samples, profile, tuner->options->format, first, error);
+    status = arf_team_vote(&tuner->team, status, error);
+    arf_profile_free(profile);
+    return status;
+}
+
+static arfuse_status tune_shape(const arf_tuner *tuner, const arf_shape *shape,
+                                const arf_weights *weights, double deadline, bool first,
+                                outcome *out, arf_error *error)
+{
+    const arf_tune_options *o = tuner->options;
+    const arf_problem problem = arf_device_problem(tuner->device, shape);
+    arf_fit_options fit = ARF_FIT_OPTIONS_INIT;
+    fit.numerics = o->any_numerics ? ARF_LIBRARY : ARF_FIXED;
+    fit.weights = weights;
+    fit.seed = o->seed;
+    arf_tokens tokens = o->tokens;
+    if (tokens.count == 0)
+        arf_schedule_ladder(tuner->key.link, &tokens);
+
+    arf_schedule *schedule = NULL;
+    arf_store store = {0};
+    arf_bench bench = {0};
+    arfuse_status status = arf_schedule_make(&problem, &tokens, o, &schedule, error);
+    if (status == ARFUSE_OK)
+        status = arf_team_agree(&tuner->team, "schedule", arf_schedule_digest(schedule), error);
+    if (status == ARFUSE_OK)
+        status = arf_store_open(tuner, shape, problem.set, &store, error);
+    if (status == ARFUSE_OK && store.resumed > 0)
+        arf_voice_note("%d samples of %s are taken up", store.resumed, store.path);
+    if (status == ARFUSE_OK)
+        status = arf_bench_open(tuner, schedule, &bench, error);
+    if (status == ARFUSE_OK)
+        status = arf_sweep_run(&bench, schedule, &store, &fit, deadline, &out->sweep, error);
+    if (status == ARFUSE_OK) {
+        say_what_is_missing(tuner, schedule, &store, &out->sweep);
+        status = finish_shape(tuner, shape, &fit, &store, first, out, error);
+    }
+    arf_bench_close(&bench);
+    arf_store_close(&store);
+    arf_schedule_free(schedule);
+    return status;
+}
+
+/* ---- the whole run ------------------------------------------------------------------------------ */
+
+static void greet(const arf_tuner *tuner)
+{
+    char device[160], placement[256];
+    arf_tuner_device_text(&tuner->key, device, sizeof device);
+    arf_placement_text(&tuner->placement, placement, sizeof placement);
+    arf_voice_note("device %s, %s, budget %g s", device, placement, tuner->budget_seconds);
+    int processes, cores;
+    arf_group_cores(tuner->group, &processes, &cores);
+    const int ranks = tuner->placement.tp_size * processes / tuner->placement.processes;
+    if (tuner->key.link == ARF_LINK_SHM && ranks > cores)
+        arf_voice_warn("%d ranks share %d core%s of this node: times of the host device are "
+                       "unreliable",
+                       ranks, cores, cores == 1 ? "" : "s");
+}
+
+static void say_goodbye(const arf_tuner *tuner, const outcome *out)
+{
+    char device[160];
+    arf_tuner_device_text(&tuner->key, device, sizeof device);
+    if (out->sweep.worst_drift > 0.05)
+        arf_voice_warn("times moved by up to %.0f %% while a point was measured (clocks, or other "
+                       "work on this machine)",
+                       out->sweep.worst_drift * 100);
+    if (out->sweep.noisy > 0)
+        arf_voice_warn("%d of %d points missed the noise aim of %g %% (worst %.1f %%)",
+                       out->sweep.noisy, out->sweep.timed, tuner->options->noise_aim * 100,
+                       out->sweep.worst_noise * 100);
+    if (!out->written)
+        return;
+    arf_voice_note("%d candidates verified, %d points, %" PRId64 " timings", out->sweep.verified,
+                   out->sweep.timed, out->sweep.timings);
+    arf_voice_note("wrote %s (device %s)", out->path, device);
+    arf_voice_note("load it with ARFUSE_PROFILE=%s; see what it says with: arfuse-profile show %s",
+                   out->path, out->path);
+}
+
+static int worse(int a, int b)
+{
+    /* 5 beats 9 beats 7 (design section 9). */
+    static const int order[] = {ARFUSE_WRONG_RESULT, ARFUSE_FAILURE, ARF_EXIT_PARTIAL,
+                                ARF_EXIT_NOISE, 0};
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++)
+        if (a == order[i] || b == order[i])
+            return order[i];
+    return a;
+}
+
+static int code_of(const arf_tuner *tuner, const outcome *out)
+{
+    int code = out->written ? 0 : ARFUSE_FAILURE;
+    if (out->sweep.wrong > 0)
+        code = worse(code, ARFUSE_WRONG_RESULT);
+    if (out->sweep.failed > 0)
+        code = worse(code, ARF_EXIT_PARTIAL);
+    if (tuner->options->strict && out->sweep.noisy > 0)
+        code = worse(code, ARF_EXIT_NOISE);
+    return code;
+}
+
+static arfuse_status load_weights(const arf_tuner *tuner, arf_weights *weights, arf_error *error)
+{
+    if (tuner->options->weights == NULL)
+        return ARFUSE_OK;
+    arfuse_status status = arf_weights_load(tuner->options->weights, weights, error);
+    return arf_team_vote(&tuner->team, status, error);
+}
+
+arfuse_status arf_tune(arf_tuner *tuner, int *code, arf_error *error)
+{
+    arf_weights weights = {0};
+    static outcome out;
+    const int shapes = arf_shape_count(tuner->options);
+    *code = 0;
+    greet(tuner);
+    ARF_TRY(load_weights(tuner, &weights, error));
+    arfuse_status status = ARFUSE_OK;
+    for (int i = 0; i < shapes && status == ARFUSE_OK; i++) {
+        const arf_shape shape = arf_shape_at(tuner->options, tuner->team.tp_size, i);
+        double seconds;
+        status = arf_tuner_seconds(tuner, &seconds, error);
+        if (status != ARFUSE_OK)
+            break;
+        out = (outcome){0};
+        status = tune_shape(tuner, &shape, tuner->options->weights != NULL ? &weights : NULL,
+                            seconds + (tuner->budget_seconds - seconds) / (shapes - i), i == 0,
+                            &out, error);
+        if (status != ARFUSE_OK)
+            break;
+        say_goodbye(tuner, &out);
+        *code = worse(*code, code_of(tuner, &out));
+    }
+    arf_weights_free(&weights);
+    return status;
+}
