@@ -18,7 +18,8 @@ static double patience(const arf_bench *bench)
 /* Compiling a kernel takes a minute on a bad day. */
 #define PREPARE_SECONDS 120
 
-/* ---- space ------------------------------------------------------------------------------------ */
+/* ---- space ------------------------------------------------------------------------------------
+ */
 
 static arfuse_status make_space(arf_bench *bench, const arf_space_spec *spec, arf_error *error)
 {
@@ -78,8 +79,8 @@ static arfuse_status make_trials(arf_bench *bench, arf_error *error)
     return status;
 }
 
-arfuse_status arf_bench_open(const arf_tuner *tuner, const arf_schedule *schedule,
-                             arf_bench *bench, arf_error *error)
+arfuse_status arf_bench_open(const arf_tuner *tuner, const arf_schedule *schedule, arf_bench *bench,
+                             arf_error *error)
 {
     *bench = (arf_bench){
         .tuner = tuner,
@@ -120,7 +121,8 @@ void arf_bench_close(arf_bench *bench)
     *bench = (arf_bench){0};
 }
 
-/* ---- steps ------------------------------------------------------------------------------------ */
+/* ---- steps ------------------------------------------------------------------------------------
+ */
 
 static void watch(const arf_bench *bench, const arf_run *run, double seconds)
 {
@@ -200,8 +202,8 @@ static arf_launch make_launch(arf_trial *trial, const arf_run *run)
 {
     if (trial != NULL)
         return arf_trial_launch(trial, run->pattern, run->tokens);
-    return (arf_launch){.pattern = run->pattern, .tokens = run->tokens, .epsilon = 1e-6f,
-                        .routed_scale = 1};
+    return (arf_launch){
+        .pattern = run->pattern, .tokens = run->tokens, .epsilon = 1e-6f, .routed_scale = 1};
 }
 
 static arfuse_status run_and_check(arf_bench *bench, const arf_run *run, const arf_launch *launch,

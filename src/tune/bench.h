@@ -27,8 +27,8 @@ typedef struct arf_bench {
  * capacity is halved until they can, down to 0; `spec.capacity` says what it came to, a warning
  * why.
  */
-arfuse_status arf_bench_open(const arf_tuner *tuner, const arf_schedule *schedule,
-                             arf_bench *bench, arf_error *error);
+arfuse_status arf_bench_open(const arf_tuner *tuner, const arf_schedule *schedule, arf_bench *bench,
+                             arf_error *error);
 void arf_bench_close(arf_bench *bench);
 
 /* A plan of a pattern; `then` is the allreduce plan behind a separate finalize, else NULL. */

@@ -18,9 +18,8 @@ static void print_candidate(const arf_schedule *s, arf_pattern pattern, const ar
     printf("candidate %s %s%s%s%s%s (%s, up to %" PRId64 " tokens)\n",
            arf_protocol_name(c->plan.protocol), arf_pattern_name(pattern), facts[0] ? " " : "",
            facts, tuning[0] ? " " : "", tuning, origin[c->origin],
-           c->limit < s->tokens.value[s->tokens.count - 1]
-               ? c->limit
-               : s->tokens.value[s->tokens.count - 1]);
+           c->limit < s->tokens.value[s->tokens.count - 1] ? c->limit
+                                                           : s->tokens.value[s->tokens.count - 1]);
 }
 
 /* HT's one-token splits that the rules forbid for this shape: consumer threads x packs a thread. */
@@ -75,8 +74,8 @@ static void print_memory(const arf_schedule *s)
 }
 
 /*
- * Two milliseconds a timing, five to some fifty rounds a lane, a handful of lanes a point, and about
- * the same again to verify and screen: a guess, bounded by the budget, which is certain.
+ * Two milliseconds a timing, five to some fifty rounds a lane, a handful of lanes a point, and
+ * about the same again to verify and screen: a guess, bounded by the budget, which is certain.
  */
 static void print_time(const arf_schedule *s, double budget)
 {

@@ -15,8 +15,8 @@ arfuse_status arf_field_make(const arf_schedule *schedule, const arf_bench *benc
     for (int i = 0; i < race->count; i++) {
         const arf_candidate *c = &race->candidate[i];
         const int64_t room = bench->spec.capacity[c->plan.protocol];
-        field->entrant[i] = (arf_entrant){.candidate = c,
-                                          .limit = c->limit < room ? c->limit : room};
+        field->entrant[i] =
+            (arf_entrant){.candidate = c, .limit = c->limit < room ? c->limit : room};
     }
     return ARFUSE_OK;
 }
@@ -78,8 +78,7 @@ void arf_field_close(arf_field *field, arf_protocol protocol, int keep)
     /* Without a screening the first guesses stand. */
     for (int i = 0; i < field->count && votes == 0; i++) {
         arf_entrant *e = &field->entrant[i];
-        if (e->candidate->plan.protocol == protocol && e->standing == ARF_STANDING_IN &&
-            keep-- > 0)
+        if (e->candidate->plan.protocol == protocol && e->standing == ARF_STANDING_IN && keep-- > 0)
             e->votes++;
     }
     for (int i = 0; i < field->count; i++) {

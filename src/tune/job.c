@@ -29,7 +29,8 @@ arf_shape arf_shape_at(const arf_tune_options *options, int tp_size, int index)
                        .shared_expert = options->shared_expert};
 }
 
-/* ---- one shape --------------------------------------------------------------------------------- */
+/* ---- one shape ---------------------------------------------------------------------------------
+ */
 
 typedef struct outcome {
     bool written;
@@ -50,8 +51,8 @@ static void missing_text(const arf_schedule *schedule, const arf_samples *sample
                     samples->sample[i].tokens == schedule->tokens.value[t] &&
                     samples->sample[i].outcome == ARF_SAMPLE_TIMED;
         if (!known)
-            used += (size_t)snprintf(text + used, size - used, "%s%" PRId64,
-                                     used == 0 ? "" : ",", schedule->tokens.value[t]);
+            used += (size_t)snprintf(text + used, size - used, "%s%" PRId64, used == 0 ? "" : ",",
+                                     schedule->tokens.value[t]);
     }
 }
 
@@ -143,7 +144,8 @@ static arfuse_status tune_shape(const arf_tuner *tuner, const arf_shape *shape,
     return status;
 }
 
-/* ---- the whole run ------------------------------------------------------------------------------ */
+/* ---- the whole run ------------------------------------------------------------------------------
+ */
 
 static void greet(const arf_tuner *tuner)
 {

@@ -7,9 +7,9 @@
 
 /* Exit codes beside those of arfuse_status (design section 9). */
 enum {
-    ARF_EXIT_NOISE = 7,   /* the noise aim was missed, under --strict */
-    ARF_EXIT_REGRET = 8,  /* a profile under --check loses more than --max-regret */
-    ARF_EXIT_PARTIAL = 9  /* a profile was written though some candidates failed to run */
+    ARF_EXIT_NOISE = 7,  /* the noise aim was missed, under --strict */
+    ARF_EXIT_REGRET = 8, /* a profile under --check loses more than --max-regret */
+    ARF_EXIT_PARTIAL = 9 /* a profile was written though some candidates failed to run */
 };
 
 /*

@@ -63,9 +63,7 @@ int main(int argc, char **argv)
         arf_group_leave_early(ARFUSE_FAILURE,
                               "--probe, --check and --ab are not part of this build yet");
 
-    arf_voice_set(rank, options.quiet     ? ARF_QUIET
-                        : options.verbose ? ARF_VERBOSE
-                                          : ARF_NORMAL);
+    arf_voice_set(rank, options.quiet ? ARF_QUIET : options.verbose ? ARF_VERBOSE : ARF_NORMAL);
     arf_stop_install(&group);
     if (arf_group_start(&group, &error) != ARFUSE_OK)
         arf_group_abort(&group, exit_code(error.status), error.text);

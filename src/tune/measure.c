@@ -9,7 +9,8 @@
 
 #include "tune/voice.h"
 
-/* ---- statistics ------------------------------------------------------------------------------- */
+/* ---- statistics -------------------------------------------------------------------------------
+ */
 
 static int ascending(const void *a, const void *b)
 {
@@ -73,11 +74,13 @@ double arf_half_width(const double *value, int count)
     return (high - low) / 2 / arf_median(value, count);
 }
 
-/* ---- how long ---------------------------------------------------------------------------------- */
+/* ---- how long ----------------------------------------------------------------------------------
+ */
 
 /*
- * One timing lasts about this long, so that its fixed cost (a graph launch of some ten microseconds,
- * a barrier) stays far below 2 % (design section 8); a call that takes longer alone is timed alone.
+ * One timing lasts about this long, so that its fixed cost (a graph launch of some ten
+ * microseconds, a barrier) stays far below 2 % (design section 8); a call that takes longer alone
+ * is timed alone.
  */
 #define TIMING_US 2000.0
 #define MOST_CALLS 512
@@ -90,8 +93,10 @@ static int choose_calls(double best_us)
     return calls < 1 ? 1 : calls > MOST_CALLS ? MOST_CALLS : (int)calls;
 }
 
-/* A lane this much slower than the best needs no narrow interval: it has lost. */
+/* A lane this much slower than the best needs no interval as narrow as the aim: it has lost. But a
+ * wide one (outliers among few rounds) would look like a tie to whoever fits. */
 #define LOST 1.15
+#define LOST_WIDTH 0.05
 
 static double best_median(const arf_lane *lane, int lanes)
 {
@@ -106,10 +111,12 @@ static bool settled(const arf_lane *lane, double best, double aim)
 {
     double low, high;
     arf_median_interval(lane->us, lane->rounds, &low, &high);
-    return low > LOST * best || arf_half_width(lane->us, lane->rounds) <= aim;
+    const double width = arf_half_width(lane->us, lane->rounds);
+    return width <= aim || (low > LOST * best && width <= LOST_WIDTH);
 }
 
-/* ---- order ------------------------------------------------------------------------------------- */
+/* ---- order -------------------------------------------------------------------------------------
+ */
 
 /* SplitMix64 (Steele, Lea, Flood 2014): small, seeded, equal everywhere. */
 static uint64_t next_random(uint64_t *state)
@@ -132,7 +139,8 @@ static void shuffle(int *order, int count, uint64_t seed)
     }
 }
 
-/* ---- the point --------------------------------------------------------------------------------- */
+/* ---- the point ---------------------------------------------------------------------------------
+ */
 
 typedef struct session {
     arf_bench *bench;

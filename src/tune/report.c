@@ -16,7 +16,8 @@
 /* Of the columns of CSV and JSON lines; raised when one changes its meaning. */
 #define RESULTS_VERSION 1
 
-/* ---- samples in order -------------------------------------------------------------------------- */
+/* ---- samples in order --------------------------------------------------------------------------
+ */
 
 static int by_point(const void *a, const void *b)
 {
@@ -47,8 +48,8 @@ static bool is_routed(const arf_samples *samples, const arf_profile *profile, co
         return false;
     const arf_routes *routes = &profile->routes[s->pattern];
     const int at = arf_route_of(routes, s->tokens);
-    return at >= 0 && arf_plan_equal(samples->header.set, s->pattern, &routes->route[at].plan,
-                                     &s->plan);
+    return at >= 0 &&
+           arf_plan_equal(samples->header.set, s->pattern, &routes->route[at].plan, &s->plan);
 }
 
 static const char *outcome_name(arf_sample_outcome outcome)
@@ -62,7 +63,8 @@ static void tuning_of(const arf_samples *samples, const arf_sample *s, char text
                     text, 512);
 }
 
-/* ---- one row a sample: CSV and JSON lines ------------------------------------------------------ */
+/* ---- one row a sample: CSV and JSON lines ------------------------------------------------------
+ */
 
 static void csv_field(const char *text)
 {
@@ -88,7 +90,8 @@ static void print_csv(const arf_samples *samples, const arf_profile *profile,
         double low, high;
         tuning_of(samples, s, tuning);
         printf("%s,%d,%d,%d,bf16,%" PRId64 ",%s,", arf_pattern_name(s->pattern), h->shape.tp_size,
-               h->shape.hidden_size, h->shape.top_k, s->tokens, arf_protocol_name(s->plan.protocol));
+               h->shape.hidden_size, h->shape.top_k, s->tokens,
+               arf_protocol_name(s->plan.protocol));
         csv_field(tuning);
         if (s->outcome == ARF_SAMPLE_TIMED) {
             arf_median_interval(s->us, s->rounds, &low, &high);
@@ -113,9 +116,10 @@ static bool print_jsonl(const arf_samples *samples, const arf_profile *profile,
         const arf_sample *s = order[i];
         const arf_knob_table *knobs = arf_knobs(h->set, s->plan.protocol, s->pattern);
         arf_text line = {0};
-        arf_text_add(&line, "{\"format\": \"arfuse-results\", \"version\": %d, \"pattern\": \"%s\", "
-                            "\"tp_size\": %d, \"hidden_size\": %d, \"top_k\": %d, \"dtype\": "
-                            "\"bf16\", \"tokens\": %" PRId64 ", \"protocol\": \"%s\", \"tuning\": {",
+        arf_text_add(&line,
+                     "{\"format\": \"arfuse-results\", \"version\": %d, \"pattern\": \"%s\", "
+                     "\"tp_size\": %d, \"hidden_size\": %d, \"top_k\": %d, \"dtype\": "
+                     "\"bf16\", \"tokens\": %" PRId64 ", \"protocol\": \"%s\", \"tuning\": {",
                      RESULTS_VERSION, arf_pattern_name(s->pattern), h->shape.tp_size,
                      h->shape.hidden_size, h->shape.top_k, s->tokens,
                      arf_protocol_name(s->plan.protocol));
@@ -160,7 +164,8 @@ static bool print_jsonl(const arf_samples *samples, const arf_profile *profile,
     return true;
 }
 
-/* ---- for people: table and markdown ------------------------------------------------------------ */
+/* ---- for people: table and markdown ------------------------------------------------------------
+ */
 
 /* The best of each protocol at one (pattern, M): indices i .. end of `order` hold that point. */
 static void point_row(const arf_samples *samples, const arf_profile *profile,

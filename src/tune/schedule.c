@@ -17,7 +17,8 @@ void arf_schedule_ladder(arf_link link, arf_tokens *tokens)
         arf_tokens_add(tokens, value);
 }
 
-/* ---- one race --------------------------------------------------------------------------------- */
+/* ---- one race ---------------------------------------------------------------------------------
+ */
 
 static int find(const arf_schedule *s, arf_pattern pattern, const arf_plan *plan)
 {
@@ -79,7 +80,8 @@ static bool add(arf_schedule *s, arf_pattern pattern, const arf_plan *plan, arf_
     /* What the two strongest simple rivals are is fixed by the design, not by their speed. */
     bool rival = plan->protocol == ARF_UNFUSED || plan->protocol == ARF_SEPARATE;
     for (int i = 0; i < race->count; i++)
-        rival &= race->candidate[i].plan.protocol != plan->protocol; /* the best guess stands for it */
+        rival &=
+            race->candidate[i].plan.protocol != plan->protocol; /* the best guess stands for it */
     race->candidate[race->count++] = (arf_candidate){
         .plan = *plan,
         .origin = origin,
@@ -90,8 +92,8 @@ static bool add(arf_schedule *s, arf_pattern pattern, const arf_plan *plan, arf_
 }
 
 /*
- * "A few hundred candidates a protocol" (design section 8). The host device gets the seeds alone: it
- * runs on machines with few cores, where a candidate costs much and its knobs change little.
+ * "A few hundred candidates a protocol" (design section 8). The host device gets the seeds alone:
+ * it runs on machines with few cores, where a candidate costs much and its knobs change little.
  */
 #define MAX_A_PROTOCOL 384
 static int most_candidates(const arf_schedule *s)
@@ -157,7 +159,8 @@ static arfuse_status add_defaults(arf_schedule *s, const arf_tune_options *o, ar
     return kept ? ARFUSE_OK : arf_fail(error, ARFUSE_FAILURE, "out of memory for the candidates");
 }
 
-/* ---- pins that nothing can follow -------------------------------------------------------------- */
+/* ---- pins that nothing can follow --------------------------------------------------------------
+ */
 
 static arfuse_status judge_pins(const arf_schedule *s, const arf_tune_options *o, arf_error *error)
 {
@@ -182,8 +185,9 @@ static arfuse_status judge_pins(const arf_schedule *s, const arf_tune_options *o
                              k == 0 ? "" : ", ", knobs->knob[k].name);
         }
         if (!found)
-            return arf_fail(error, ARFUSE_USAGE, "--set %s.%s: the knobs of %s in kernel set %s "
-                                                 "are: %s",
+            return arf_fail(error, ARFUSE_USAGE,
+                            "--set %s.%s: the knobs of %s in kernel set %s "
+                            "are: %s",
                             arf_protocol_name(pin->protocol), pin->knob,
                             arf_protocol_name(pin->protocol), arf_set_name(s->problem.set),
                             names[0] != '\0' ? names : "none");
@@ -191,7 +195,8 @@ static arfuse_status judge_pins(const arf_schedule *s, const arf_tune_options *o
     return ARFUSE_OK;
 }
 
-/* ---- whole ------------------------------------------------------------------------------------ */
+/* ---- whole ------------------------------------------------------------------------------------
+ */
 
 static arfuse_status make_race(arf_schedule *s, const arf_tune_options *o, arf_pattern pattern,
                                arf_error *error)
@@ -279,7 +284,8 @@ void arf_schedule_free(arf_schedule *schedule)
     free(schedule);
 }
 
-/* ---- words ------------------------------------------------------------------------------------ */
+/* ---- words ------------------------------------------------------------------------------------
+ */
 
 void arf_plan_text(arf_set set, arf_pattern pattern, const arf_plan *plan, char *text, int size)
 {

@@ -11,7 +11,7 @@
 
 /* What a candidate is in the race for. */
 typedef enum arf_origin {
-    ARF_ORIGIN_DEFAULT,   /* what runs where nothing was measured: always races */
+    ARF_ORIGIN_DEFAULT, /* what runs where nothing was measured: always races */
     ARF_ORIGIN_SEED,
     ARF_ORIGIN_NEIGHBOUR
 } arf_origin;
@@ -19,7 +19,7 @@ typedef enum arf_origin {
 typedef struct arf_candidate {
     arf_plan plan;
     arf_origin origin;
-    bool always; /* stays in the race to the last point: defaults, unfused, separate */
+    bool always;   /* stays in the race to the last point: defaults, unfused, separate */
     int64_t limit; /* the most tokens it is tried with: the sweep limit of its protocol */
 } arf_candidate;
 
@@ -45,7 +45,8 @@ void arf_schedule_ladder(arf_link link, arf_tokens *tokens);
 
 /*
  * ARFUSE_USAGE when --set names a knob that the set lacks, or when the filters leave a pattern
- * without candidates; the message says which filter. *schedule is heap-allocated; free accepts NULL.
+ * without candidates; the message says which filter. *schedule is heap-allocated; free accepts
+ * NULL.
  */
 arfuse_status arf_schedule_make(const arf_problem *problem, const arf_tokens *tokens,
                                 const arf_tune_options *options, arf_schedule **schedule,

@@ -79,7 +79,8 @@ static arf_samples_header make_header(const arf_tuner *tuner, const arf_shape *s
     return header;
 }
 
-/* ---- samples that are there already ----------------------------------------------------------- */
+/* ---- samples that are there already -----------------------------------------------------------
+ */
 
 /* Rank 0's text on every rank; the caller frees it. */
 static arfuse_status share_text(const arf_tuner *tuner, char **text, size_t *bytes,
@@ -92,8 +93,8 @@ static arfuse_status share_text(const arf_tuner *tuner, char **text, size_t *byt
         *bytes = (size_t)count;
         *text = malloc(*bytes + 1);
         if (*text == NULL)
-            status = arf_fail(error, ARFUSE_FAILURE, "out of memory for %zu bytes of samples",
-                              *bytes);
+            status =
+                arf_fail(error, ARFUSE_FAILURE, "out of memory for %zu bytes of samples", *bytes);
     }
     ARF_TRY(vote(tuner, status, error));
     return arf_group_broadcast(tuner->group, *text, *bytes, error);
@@ -141,24 +142,24 @@ static arfuse_status copy_base(arf_store *store, const arf_samples_header *heade
     snprintf(reason, sizeof reason, "%s", "");
     if (!arf_shape_equal(&old->shape, &header->shape))
         snprintf(reason, sizeof reason, "another shape");
-    else if (old->set != header->set || memcmp(old->version, header->version,
-                                               sizeof old->version) != 0)
+    else if (old->set != header->set ||
+             memcmp(old->version, header->version, sizeof old->version) != 0)
         snprintf(reason, sizeof reason, "another kernel set or version of it");
     else if (strcmp(old->device.name, header->device.name) != 0 ||
              old->device.link != header->device.link)
         snprintf(reason, sizeof reason, "another device");
     else if (old->policy != header->policy)
         snprintf(reason, sizeof reason, "another policy");
-    arfuse_status status =
-        reason[0] == '\0'
-            ? arf_store_add(store, base->sample, base->count, error)
-            : arf_fail(error, ARFUSE_PROFILE, "%s: samples of %s; --base needs the same", path,
-                       reason);
+    arfuse_status status = reason[0] == '\0'
+                               ? arf_store_add(store, base->sample, base->count, error)
+                               : arf_fail(error, ARFUSE_PROFILE,
+                                          "%s: samples of %s; --base needs the same", path, reason);
     arf_samples_free(base);
     return status;
 }
 
-/* ---- open and close --------------------------------------------------------------------------- */
+/* ---- open and close ---------------------------------------------------------------------------
+ */
 
 arfuse_status arf_store_open(const arf_tuner *tuner, const arf_shape *shape, arf_set set,
                              arf_store *store, arf_error *error)
@@ -194,8 +195,7 @@ void arf_store_close(arf_store *store)
     arf_stop_advice("");
 }
 
-arfuse_status arf_store_add(arf_store *store, const arf_sample *sample, int count,
-                            arf_error *error)
+arfuse_status arf_store_add(arf_store *store, const arf_sample *sample, int count, arf_error *error)
 {
     arfuse_status status = ARFUSE_OK;
     for (int i = 0; i < count && status == ARFUSE_OK; i++)

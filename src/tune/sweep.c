@@ -17,7 +17,8 @@
 #define SCREEN_SHARE 0.40
 #define LADDER_SHARE 0.85
 
-#define LEAST_ROUNDS 5
+/* With fewer, one outlier can be half of a resampled median. */
+#define LEAST_ROUNDS 7
 /* Enough for a 95 % interval of a median within 1 % where single rounds spread by 2.5 %; and a
  * samples file of 2 MiB holds this many rounds of some thirty candidates at thirty points. */
 #define MOST_ROUNDS 48
@@ -45,7 +46,8 @@ static double share(const state *s, double fraction)
     return s->start + (s->deadline - s->start) * fraction;
 }
 
-/* ---- lanes ------------------------------------------------------------------------------------- */
+/* ---- lanes -------------------------------------------------------------------------------------
+ */
 
 /* Puts the entrants that race at `tokens` on lanes; `protocol` ARF_PROTOCOLS: all. */
 static int line_up(state *s, int64_t tokens, arf_protocol protocol)
@@ -90,14 +92,15 @@ static void note_failures(state *s, int64_t tokens, int lanes)
 static arfuse_status measure(state *s, int64_t tokens, int lanes, const arf_effort *effort,
                              arf_point *point, arf_error *error)
 {
-    arfuse_status status = arf_measure(s->bench, s->field.pattern, tokens, s->lane, lanes, effort,
-                                       point, error);
+    arfuse_status status =
+        arf_measure(s->bench, s->field.pattern, tokens, s->lane, lanes, effort, point, error);
     for (int i = 0; i < lanes; i++)
         s->sweep->timings += s->lane[i].rounds;
     return status;
 }
 
-/* ---- screening --------------------------------------------------------------------------------- */
+/* ---- screening ---------------------------------------------------------------------------------
+ */
 
 /* First, middle and last point that a protocol serves. */
 static int screening_points(const state *s, arf_protocol protocol, int64_t tokens[3])
@@ -228,7 +231,8 @@ static bool take_up_survivors(state *s)
     return true;
 }
 
-/* ---- points ------------------------------------------------------------------------------------ */
+/* ---- points ------------------------------------------------------------------------------------
+ */
 
 static bool is_known(const state *s, int64_t tokens, int lanes)
 {
@@ -350,8 +354,7 @@ static arfuse_status climb_ladder(state *s, arf_error *error)
         bool reached = false;
         ARF_TRY(time_left(s, share(s, LADDER_SHARE), &left, error));
         if (left > 0)
-            ARF_TRY(visit(s, ladder->value[order[i]], left / (ladder->count - i), &reached,
-                          error));
+            ARF_TRY(visit(s, ladder->value[order[i]], left / (ladder->count - i), &reached, error));
         if (!reached)
             s->sweep->unmeasured[s->field.pattern]++;
     }
@@ -363,8 +366,8 @@ static arfuse_status refine(state *s, arf_error *error)
 {
     for (int pass = 0; pass < REFINE_PASSES; pass++) {
         int64_t wanted[REFINE_ROOM];
-        const int count = arf_fit_wanted(s->store->samples, s->field.pattern, s->fit, wanted,
-                                         REFINE_ROOM);
+        const int count =
+            arf_fit_wanted(s->store->samples, s->field.pattern, s->fit, wanted, REFINE_ROOM);
         bool any = false;
         for (int i = 0; i < count; i++) {
             double left;
@@ -382,12 +385,13 @@ static arfuse_status refine(state *s, arf_error *error)
     return ARFUSE_OK;
 }
 
-/* ---- one pattern ------------------------------------------------------------------------------- */
+/* ---- one pattern -------------------------------------------------------------------------------
+ */
 
 static arfuse_status run_pattern(state *s, arf_error *error)
 {
-    ARF_TRY(arf_verify(s->bench, s->schedule, s->store, &s->field, share(s, VERIFY_SHARE),
-                       s->sweep, error));
+    ARF_TRY(arf_verify(s->bench, s->schedule, s->store, &s->field, share(s, VERIFY_SHARE), s->sweep,
+                       error));
     if (!take_up_survivors(s))
         ARF_TRY(screen(s, error));
     ARF_TRY(climb_ladder(s, error));
@@ -404,8 +408,12 @@ arfuse_status arf_sweep_run(arf_bench *bench, const arf_schedule *schedule, arf_
     for (int p = 0; p < ARF_PATTERNS && status == ARFUSE_OK; p++) {
         if (!schedule->pattern[p])
             continue;
-        state s = {.bench = bench, .schedule = schedule, .store = store, .fit = fit,
-                   .sweep = sweep, .total = schedule->tokens.count};
+        state s = {.bench = bench,
+                   .schedule = schedule,
+                   .store = store,
+                   .fit = fit,
+                   .sweep = sweep,
+                   .total = schedule->tokens.count};
         status = arf_field_make(schedule, bench, (arf_pattern)p, &s.field, error);
         if (status == ARFUSE_OK) {
             s.lane = calloc((size_t)s.field.count, sizeof *s.lane);

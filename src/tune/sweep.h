@@ -11,12 +11,12 @@
 #include "tune/store.h"
 
 typedef struct arf_sweep {
-    int wrong, failed;      /* candidates excluded, and those that failed to run somewhere */
+    int wrong, failed;            /* candidates excluded, and those that failed to run somewhere */
     int unmeasured[ARF_PATTERNS]; /* points of the ladder that the budget did not reach */
-    int noisy;              /* points that missed the noise aim */
+    int noisy;                    /* points that missed the noise aim */
     double worst_noise, worst_drift;
-    int verified, timed;    /* candidates; points */
-    int64_t timings;        /* timed graphs or loops, all candidates and rounds */
+    int verified, timed; /* candidates; points */
+    int64_t timings;     /* timed graphs or loops, all candidates and rounds */
 } arf_sweep;
 
 /*

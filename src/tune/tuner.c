@@ -28,8 +28,8 @@ arfuse_status arf_tuner_open(arf_tuner *tuner, const arf_tune_options *options, 
     *tuner = (arf_tuner){.options = options, .group = group, .log = arf_voice_log()};
     arfuse_bootstrap bootstrap = arf_group_bootstrap(group);
     ARF_TRY(arf_place(options->tp_size, group->size, &tuner->placement, error));
-    ARF_TRY(arf_team_create(&bootstrap, tuner->placement.ranks_of[group->rank], &tuner->team,
-                            error));
+    ARF_TRY(
+        arf_team_create(&bootstrap, tuner->placement.ranks_of[group->rank], &tuner->team, error));
     ARF_TRY(arf_team_agree(&tuner->team, "options", arf_options_digest(options), error));
     const arf_device_options device = {.spec = options->device,
                                        .cuda_ordinal = -1,
@@ -40,9 +40,8 @@ arfuse_status arf_tuner_open(arf_tuner *tuner, const arf_tune_options *options, 
     tuner->device->ops->describe(tuner->device, &tuner->key);
     tuner->device->ops->evidence(tuner->device, tuner->driver, tuner->source_digest);
     tuner->started = tuner->device->ops->now(tuner->device);
-    tuner->budget_seconds = options->budget_seconds > 0
-                                ? options->budget_seconds
-                                : arf_tuner_default_budget(tuner->key.link);
+    tuner->budget_seconds = options->budget_seconds > 0 ? options->budget_seconds
+                                                        : arf_tuner_default_budget(tuner->key.link);
     return ARFUSE_OK;
 }
 

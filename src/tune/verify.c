@@ -10,8 +10,7 @@
 static const int64_t trial_tokens[] = {ARF_VERIFY_TOKENS, 1};
 
 static arfuse_status leave(arf_store *store, arf_field *field, int entrant, int64_t tokens,
-                           arfuse_status cause, const char *why, arf_sweep *sweep,
-                           arf_error *error)
+                           arfuse_status cause, const char *why, arf_sweep *sweep, arf_error *error)
 {
     arf_entrant *e = &field->entrant[entrant];
     const bool wrong = cause == ARFUSE_WRONG_RESULT;
