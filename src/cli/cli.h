@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the verbs of arfuse-profile share. A verb is one file with one arf_verb;
+ * main.c has the table of all of them.
+ */
+#ifndef ARF_CLI_CLI_H
+#define ARF_CLI_CLI_H
+
+#include <argp.h>
+#include <stdio.h>
+
+#include "profile/profile.h"
+
+typedef struct arf_verb {
+    const char *name;
+    const char *synopsis; /* "[OPTION...] FILE" without the verb */
+    const char *help;     /* one line */
+    /* argv[0] is the verb; returns the program's exit code. */
+    int (*run)(int argc, char **argv);
+} arf_verb;
+
+extern const arf_verb arf_verb_show;
+extern const arf_verb arf_verb_explain;
+extern const arf_verb arf_verb_check;
+
+/* "arfuse-profile: MESSAGE" on stderr. */
+void arf_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/*
+ * Parses the arguments of a verb by its options. argp says what is wrong and ends the program with
+ * exit code 2; --help and --version end it with 0.
+ */
+void arf_cli_parse(const arf_verb *verb, const struct argp_option *options, argp_parser_t parse,
+                   int argc, char **argv, void *input);
+
+/* The profile in a file; NULL when it is refused, and then the reason is on stderr. */
+arf_profile *arf_cli_load(const char *path);
+
+/* A whole decimal number; false for anything else. */
+bool arf_cli_number(const char *text, int64_t low, int64_t high, int64_t *number);
+
+/* ---- in words (words.c)
+ * -------------------------------------------------------------------------- */
+
+/* "ll (low latency)", "separate finalize, then the allreduce route". */
+const char *arf_protocol_words(arf_protocol protocol);
+/* "all-reduce + residual + RMSNorm": what the pattern computes for this shape. */
+void arf_pattern_words(arf_pattern pattern, const arf_shape *shape, char *text, size_t size);
+/* "13-1024", "1-", "7": the tokens that a route serves. */
+void arf_range_words(const arf_routes *routes, int index, char *text, size_t size);
+/* What departs from the usual: ", multicast-store", ", numerics library"; else "". */
+void arf_promise_words(const arf_plan *plan, char *text, size_t size);
+
+#endif

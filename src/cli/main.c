@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* arfuse-profile: the table of verbs, and what they share. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "cli/cli.h"
+#include "profile/read.h"
+
+static const arf_verb *const verbs[] = {&arf_verb_show, &arf_verb_explain, &arf_verb_check};
+enum { VERBS = sizeof verbs / sizeof *verbs };
+
+/* Messages begin with this whatever path started the program. */
+static char program[] = "arfuse-profile";
+
+/* ---- what verbs share
+ * ----------------------------------------------------------------------------- */
+
+void arf_complain(const char *format, ...)
+{
+    va_list arguments;
+    fflush(stdout); /* in the order in which things happened, where both go to one place */
+    fprintf(stderr, "%s: ", program);
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fputc('\n', stderr);
+}
+
+arf_profile *arf_cli_load(const char *path)
+{
+    arf_profile *profile = NULL;
+    arf_error error = ARF_ERROR_INIT;
+    if (arf_profile_load(path, &profile, &error) != ARFUSE_OK)
+        arf_complain("%s", error.text);
+    return profile;
+}
+
+bool arf_cli_number(const char *text, int64_t low, int64_t high, int64_t *number)
+{
+    char *end;
+    if (text[0] == '\0' || text[strspn(text, "0123456789")] != '\0')
+        return false;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (errno != 0 || value < low || value > high)
+        return false;
+    *number = value;
+    return true;
+}
+
+void arf_cli_parse(const arf_verb *verb, const struct argp_option *options, argp_parser_t parse,
+                   int argc, char **argv, void *input)
+{
+    char arguments[256];
+    snprintf(arguments, sizeof arguments, "%s %s", verb->name, verb->synopsis);
+    const struct argp argp = {options, parse, arguments, verb->help, NULL, NULL, NULL};
+    argv[0] = program;
+    argp_parse(&argp, argc, argv, 0, NULL, input);
+}
+
+/* ---- the program
+ * ----------------------------------------------------------------------------------- */
+
+static char *help_filter(int key, const char *text, void *input)
+{
+    (void)input;
+    if (key != ARGP_KEY_HELP_POST_DOC)
+        return (char *)text;
+    arf_text list = {0};
+    arf_text_add(&list, "Verbs, each with a --help of its own:\n");
+    for (int i = 0; i < VERBS; i++)
+        arf_text_add(&list, "  %-10s %s\n", verbs[i]->name, verbs[i]->help);
+    arf_text_add(&list, "\nExit: 0 ok, 1 failure, 2 usage, 3 a profile is invalid.");
+    return list.data; /* argp frees it */
+}
+
+static const arf_verb *find_verb(const char *name)
+{
+    for (int i = 0; i < VERBS; i++)
+        if (strcmp(verbs[i]->name, name) == 0)
+            return verbs[i];
+    return NULL;
+}
+
+typedef struct choice {
+    const arf_verb *verb;
+    int at;
+} choice;
+
+static error_t parse_verb(int key, char *argument, struct argp_state *state)
+{
+    choice *chosen = state->input;
+    switch (key) {
+    case ARGP_KEY_ARG:
+        chosen->verb = find_verb(argument);
+        if (chosen->verb == NULL)
+            argp_error(state, "'%s' is no verb, expected one that --help lists", argument);
+        chosen->at = state->next - 1;
+        state->next = state->argc; /* the rest is the verb's */
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        argp_error(state, "no verb, expected one that --help lists");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static void print_version(FILE *stream, struct argp_state *state)
+{
+    (void)state;
+    fprintf(stream, "%s %s\n", program, arfuse_version());
+}
+
+int main(int argc, char **argv)
+{
+    choice chosen = {NULL, 0};
+    const struct argp argp = {NULL,
+                              parse_verb,
+                              "VERB [ARGUMENT...]",
+                              "Shows, explains and checks routing profiles.\v-",
+                              NULL,
+                              help_filter,
+                              NULL};
+    argp_err_exit_status = ARFUSE_USAGE;
+    argp_program_version_hook = print_version;
+    if (argc > 0)
+        argv[0] = program;
+    argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &chosen);
+    int code = chosen.verb->run(argc - chosen.at, argv + chosen.at);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        arf_complain("cannot write to stdout: %s", strerror(errno));
+        return code != 0 ? code : ARFUSE_FAILURE;
+    }
+    return code;
+}

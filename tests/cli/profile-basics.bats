@@ -1,0 +1,122 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# arfuse-profile as a user calls it: streams, exit codes, one voice.
+
+setup() {
+    cd "$BATS_TEST_DIRNAME/../.." || exit 1
+    program=${BUILD:-build}/arfuse-profile
+    good=tests/fixtures/profiles/good
+    bad=tests/fixtures/profiles/bad
+}
+
+# runs the program, keeps the streams apart
+split() {
+    out=$("$program" "$@" 2>"$BATS_TEST_TMPDIR/err") && code=0 || code=$?
+    err=$(cat "$BATS_TEST_TMPDIR/err")
+}
+
+@test "help lists every verb, on stdout, with exit 0" {
+    split --help
+    [ "$code" = 0 ]
+    [ -z "$err" ]
+    for verb in show explain check; do
+        [[ $out == *"  $verb "* ]]
+        split "$verb" --help
+        [ "$code" = 0 ]
+        [ -z "$err" ]
+        [[ $out == "Usage: arfuse-profile"* ]]
+        split --help
+    done
+}
+
+@test "version names the program" {
+    split --version
+    [ "$code" = 0 ]
+    [[ $out =~ ^arfuse-profile\ [0-9]+\.[0-9]+\.[0-9]+$ ]]
+}
+
+@test "usage errors are exit 2, on stderr, in the program's name" {
+    usage() {
+        split "$@"
+        echo "$*: $code: $err"
+        [ "$code" = 2 ]
+        [ -z "$out" ]
+        [[ $err == "arfuse-profile: "* ]]
+    }
+    usage
+    usage nope
+    usage --nope
+    usage show
+    usage show a b
+    usage show --nope a
+    usage check
+    usage explain "$good/host.json"
+    usage explain --tokens 4
+    usage explain --tokens 4 a b
+    usage explain --tokens -1 "$good/host.json"
+    usage explain --tokens 4x "$good/host.json"
+    usage explain --tokens 99999999999999999999 "$good/host.json"
+    usage explain --tokens 4 --pattern none "$good/host.json"
+}
+
+@test "messages begin the same whatever path started the program" {
+    ln -s "$PWD/$program" "$BATS_TEST_TMPDIR/other-name"
+    run "$BATS_TEST_TMPDIR/other-name" nope
+    [ "$status" = 2 ]
+    [[ $output == "arfuse-profile: 'nope'"* ]]
+}
+
+@test "a stdout that cannot be written is exit 1" {
+    [ -e /dev/full ] || skip "no /dev/full"
+    run bash -c "'$program' show $good/host.json 2>&1 >/dev/full"
+    [ "$status" = 1 ]
+    [[ $output == "arfuse-profile: cannot write to stdout"* ]]
+}
+
+@test "check accepts every good profile" {
+    split check "$good"/*.json
+    [ "$code" = 0 ]
+    [ "$(grep -c ': ok, ' <<<"$out")" = "$(ls "$good"/*.json | wc -l)" ]
+    # unknown members of evidence are worth a note, no more
+    [[ $err == *"retargeted_unknown_evidence.json: note: evidence has members"*'"retargeted_from"'* ]]
+}
+
+@test "check refuses every bad profile with file, place and expectation" {
+    split check "$bad"/*.json
+    [ "$code" = 3 ]
+    [ -z "$out" ]
+    wrong=0
+    while IFS=$'\t' read -r name seen message; do
+        grep -qxF "arfuse-profile: $bad/$name.json: $message" <<<"$err" || {
+            echo "$name ($seen): $message"
+            wrong=1
+        }
+        run "$program" check "$bad/$name.json"
+        [ "$status" = 3 ] || wrong=1
+    done <tests/fixtures/profiles/bad.tsv
+    [ "$wrong" = 0 ]
+    [ "$(wc -l <<<"$err")" = "$(wc -l <tests/fixtures/profiles/bad.tsv)" ]
+    [ "$(wc -l <tests/fixtures/profiles/bad.tsv)" -ge 60 ]
+}
+
+@test "one bad file among good ones is exit 3, and the others are still judged" {
+    split check "$good/host.json" "$bad/tp_size_0.json" "$good/dense.json"
+    [ "$code" = 3 ]
+    [ "$(grep -c ': ok, ' <<<"$out")" = 2 ]
+    [ "$(wc -l <<<"$err")" = 1 ]
+}
+
+@test "every verb refuses a bad file with exit 3" {
+    for verb in show "explain --tokens 4" check; do
+        split $verb "$bad/cut_in_half.json"
+        [ "$code" = 3 ]
+        [ -z "$out" ]
+        [[ $err == "arfuse-profile: $bad/cut_in_half.json: line 6, column 90: "* ]]
+        split $verb /nonexistent
+        [ "$code" = 3 ]
+        [[ $err == "arfuse-profile: /nonexistent: cannot open: No such file or directory" ]]
+        split $verb tests
+        [ "$code" = 3 ]
+        [[ $err == *"is a folder, expected a regular file" ]]
+    done
+}

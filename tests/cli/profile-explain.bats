@@ -1,0 +1,87 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# show and explain: what they say of routes, at and around every bound.
+
+setup() {
+    cd "$BATS_TEST_DIRNAME/../.." || exit 1
+    program=${BUILD:-build}/arfuse-profile
+    good=tests/fixtures/profiles/good
+}
+
+# explain TOKENS PATTERN FILE -> the first route line
+route() {
+    "$program" explain --tokens "$1" --pattern "$2" "$good/$3.json" | grep -m1 '^  route' |
+        sed 's/^  route   //'
+}
+
+@test "show prints both tables in words" {
+    run "$program" show "$good/measured.json"
+    [ "$status" = 0 ]
+    [[ $output == *"tp_size 8, hidden_size 6144, top_k 10, bf16, rms_norm, residual, shared_expert on NVIDIA B300 (10.3, 148 SMs, nvlink, 1 node, 1 rank a GPU)"* ]]
+    [[ $output == *"fixed: the same bits whichever route runs"* ]]
+    [[ $output == *"allreduce: all-reduce + residual + RMSNorm"* ]]
+    [[ $output == *"finalize: MoE finalize + shared expert + all-reduce + residual + RMSNorm"* ]]
+    grep -qE '^  1-12 +ll \(low latency\)  \[bound in 12-13\]  \[next bt, \+4 %\]$' <<<"$output"
+    grep -qE '^  401-1024 +separate finalize, then the allreduce route$' <<<"$output"
+    grep -qE '^  more +unfused \(separate kernels\): above the last bound$' <<<"$output"
+    [[ $output == *"collect_cluster=6"* ]]
+}
+
+@test "show says what is off, open or not known" {
+    run "$program" show "$good/switches_off.json"
+    [[ $output == *"allreduce: all-reduce"$'\n'* ]]
+    [[ $output == *"finalize: MoE finalize + all-reduce"$'\n'* ]]
+    run "$program" show "$good/published.json"
+    [[ $output == *"variant HT_ONLY_CONFIG"* ]]
+    [[ $output == *"all-reduce + residual (+ RMSNorm)"* ]]
+    [[ $output == *"fewer "*"not served by this profile"* ]]
+    [[ $output == *"5-23 "*"ll (low latency), multicast-store, numerics library"* ]]
+    [[ $output == *"tuning not known"* ]]
+    [[ $output == *"24- "*"ht (high throughput)"* ]]
+    [[ $output != *"more "* ]]
+    run "$program" show "$good/dense.json"
+    [[ $output == *"no routes: a dense model"* ]]
+}
+
+@test "explain changes its answer exactly at the bounds" {
+    [ "$(route 1 allreduce measured)" = 'll (low latency)' ]
+    [ "$(route 12 allreduce measured)" = 'll (low latency)' ]
+    [ "$(route 13 allreduce measured)" = 'bt (balanced)' ]
+    [ "$(route 1024 allreduce measured)" = 'bt (balanced)' ]
+    [ "$(route 1025 allreduce measured)" = 'ht (high throughput)' ]
+    [ "$(route 8192 allreduce measured)" = 'ht (high throughput)' ]
+    [ "$(route 8193 allreduce measured)" = 'unfused (separate kernels)' ]
+    [ "$(route 400 finalize measured)" = 'bt (balanced)' ]
+    [ "$(route 401 finalize measured)" = 'separate finalize, then the allreduce route' ]
+    [ "$(route 9223372036854775807 finalize measured)" = 'unfused (separate kernels)' ]
+}
+
+@test "explain says where no route is used, and why" {
+    run "$program" explain --tokens 0 "$good/measured.json"
+    [[ $output == *"none: no tokens, nothing to do but keep the ranks in step"* ]]
+    run "$program" explain --tokens 8193 --pattern allreduce "$good/measured.json"
+    [[ $output == *"8193 is above 8192, the last bound; nothing larger was measured"* ]]
+    run "$program" explain --tokens 8193 --pattern allreduce "$good/default.json"
+    [[ $output == *"8193 is above 8192, the last bound"* && $output != *"measured"* ]]
+    run "$program" explain --tokens 4 --pattern allreduce "$good/published.json"
+    [[ $output == *"4 is below 5, where the profile begins"* ]]
+    run "$program" explain --tokens 4 --pattern finalize "$good/published.json"
+    [[ $output == *"the profile has no route for this pattern"* ]]
+    run "$program" explain --tokens 4 --pattern finalize "$good/dense.json"
+    [[ $output == *"top_k is 0, a dense model has nothing to finalize"* ]]
+    [ "$(route 1000000 allreduce published)" = 'ht (high throughput), multicast-store, numerics in-network' ]
+}
+
+@test "explain names file, route, reason and evidence; both patterns unless one is asked for" {
+    run "$program" explain --tokens 500 "$good/measured.json"
+    [ "$status" = 0 ]
+    [ "$(grep -c '^allreduce, 500 tokens$' <<<"$output")" = 1 ]
+    [ "$(grep -c '^finalize, 500 tokens$' <<<"$output")" = 1 ]
+    [ "$(grep -c '^then allreduce, 500 tokens$' <<<"$output")" = 1 ]
+    [[ $output == *"file    $good/measured.json"* ]]
+    [[ $output == *"routes.allreduce[1] serves 13-1024 tokens: the first whose bound is at least 500"* ]]
+    [[ $output == *"measured to lie from 1000 to 1024"* ]]
+    [[ $output == *"ht, +1 % at the bound"* ]]
+    run "$program" explain --tokens 500 --pattern allreduce "$good/measured.json"
+    [[ $output != *"finalize"* ]]
+}
