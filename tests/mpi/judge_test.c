@@ -75,13 +75,14 @@ static double time_of(const truth_judge *judge, arf_pattern pattern, const arf_p
 static double best_of(const truth_judge *judge, arf_pattern pattern, int64_t tokens)
 {
     double best = INFINITY;
+    double behind = pattern == ARF_FINALIZE ? best_of(judge, ARF_ALLREDUCE, tokens) : 0.0;
     for (int i = 0; i < judge->count[pattern]; i++) {
         const arf_plan *plan = &judge->plan[pattern][i];
         if (tokens > arf_sweep_limit(&judge->problem, pattern, plan->protocol))
             continue;
         double us = time_of(judge, pattern, plan, NULL, tokens);
         if (plan->protocol == ARF_SEPARATE)
-            us += best_of(judge, ARF_ALLREDUCE, tokens);
+            us += behind;
         best = fmin(best, us);
     }
     return best;
