@@ -41,18 +41,20 @@ static void drop_space(arf_bench *bench)
 static arfuse_status fit_protocol(arf_bench *bench, arf_protocol protocol)
 {
     const int64_t wanted = bench->spec.capacity[protocol];
-    arf_error error = ARF_ERROR_INIT;
+    arf_error error = ARF_ERROR_INIT; /* keeps the first cause, of the capacity that was wanted */
     while (bench->spec.capacity[protocol] > 0) {
         arf_space_spec alone = bench->spec;
+        arf_error own = ARF_ERROR_INIT;
         memset(alone.capacity, 0, sizeof alone.capacity);
         alone.capacity[protocol] = bench->spec.capacity[protocol];
-        arf_error_clear(&error);
-        if (make_space(bench, &alone, &error) == ARFUSE_OK) {
+        if (make_space(bench, &alone, &own) == ARFUSE_OK) {
             drop_space(bench);
             break;
         }
+        arf_fail(&error, own.status, "%s", own.text);
         bench->spec.capacity[protocol] /= 2;
     }
+    bench->curtailed += bench->spec.capacity[protocol] < wanted;
     if (bench->spec.capacity[protocol] < wanted)
         arf_voice_warn("%s is tried up to %" PRId64 " tokens, not %" PRId64 ": %s",
                        arf_protocol_name(protocol), bench->spec.capacity[protocol], wanted,
@@ -165,6 +167,10 @@ static void mend(arf_bench *bench, bool broken, bool *fatal)
         return;
     arf_error error = ARF_ERROR_INIT;
     drop_space(bench);
+    /* The long limit is for ranks that start late. All of them are at work by now, and a candidate
+     * that hangs once hangs at every token count: the next ones shall not cost as much. */
+    const double limit = bench->tuner->options->wait_limit_seconds;
+    bench->spec.wait_limit_seconds = fmin(limit, fmax(limit / 10, 1));
     if (make_space(bench, &bench->spec, &error) == ARFUSE_OK)
         return;
     arf_voice_warn("the buffers cannot be made again after a failed candidate: %s", error.text);

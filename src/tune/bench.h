@@ -17,6 +17,7 @@ typedef struct arf_bench {
     arf_set set;
     arf_space_spec spec;
     arf_space *space;
+    int curtailed;       /* protocols whose buffers had to be smaller than the schedule wants */
     int64_t most_tokens; /* of the timing trial */
     arf_trial *timing;   /* NULL on a device that computes nothing */
     arf_trial *check[ARF_TRIAL_KINDS];

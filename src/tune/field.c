@@ -2,7 +2,11 @@
 #include "tune/field.h"
 
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
+
+#include "tune/voice.h"
 
 arfuse_status arf_field_make(const arf_schedule *schedule, const arf_bench *bench,
                              arf_pattern pattern, arf_field *field, arf_error *error)
@@ -26,6 +30,30 @@ void arf_field_free(arf_field *field)
     free(field->entrant);
     field->entrant = NULL;
     field->count = 0;
+}
+
+#define TELL_FIRST 3
+
+void arf_field_tell(arf_field *field, const arf_plan *plan, const char *format, ...)
+{
+    char line[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    if (field->told[plan->protocol]++ < TELL_FIRST)
+        arf_voice_warn("%s", line);
+    else
+        arf_voice_detail("%s", line);
+}
+
+void arf_field_tell_rest(const arf_field *field)
+{
+    for (int p = 0; p < ARF_PROTOCOLS; p++)
+        if (field->told[p] > TELL_FIRST)
+            arf_voice_warn("%s %s: the same with %d more candidates (--verbose names them)",
+                           arf_pattern_name(field->pattern), arf_protocol_name((arf_protocol)p),
+                           field->told[p] - TELL_FIRST);
 }
 
 bool arf_field_races(const arf_field *field, int entrant, int64_t tokens)

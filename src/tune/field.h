@@ -27,12 +27,22 @@ typedef struct arf_field {
     arf_pattern pattern;
     int count;
     arf_entrant *entrant;
+    int told[ARF_PROTOCOLS]; /* of a protocol's entrants in trouble */
 } arf_field;
 
 /* Limits are cut to what the bench has room for. */
 arfuse_status arf_field_make(const arf_schedule *schedule, const arf_bench *bench,
                              arf_pattern pattern, arf_field *field, arf_error *error);
 void arf_field_free(arf_field *field);
+
+/*
+ * Warns of an entrant in trouble. A whole protocol may be in it, for one cause: after the first few
+ * of a protocol the others are only counted (and named with --verbose); arf_field_tell_rest says
+ * how many those were.
+ */
+void arf_field_tell(arf_field *field, const arf_plan *plan, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void arf_field_tell_rest(const arf_field *field);
 
 /* True when the entrant races at this token count. */
 bool arf_field_races(const arf_field *field, int entrant, int64_t tokens);

@@ -150,6 +150,7 @@ typedef struct session {
     int lanes;
     const arf_effort *effort;
     double spent; /* seconds in timings: from the agreed maxima, so equal on all ranks */
+    int expired[ARF_PROTOCOLS]; /* waits in a row that expired, since one of the protocol ran */
 } session;
 
 /* One timing of one lane. A failure is the lane's own unless the bench is gone. */
@@ -159,11 +160,21 @@ static arfuse_status time_lane(session *s, arf_lane *lane, int calls, int64_t ro
     const arf_run run = {s->pattern, lane->plan, lane->then, s->tokens};
     arf_error own = ARF_ERROR_INIT;
     bool fatal;
+    int *expired = &s->expired[lane->plan->protocol];
+    if (*expired == ARF_HOPELESS) {
+        lane->status = ARFUSE_TIMEOUT;
+        snprintf(lane->reason, sizeof lane->reason,
+                 "not tried: %d candidates of %s before it waited in vain", *expired,
+                 arf_protocol_name(lane->plan->protocol));
+        return ARFUSE_OK;
+    }
     lane->status = arf_bench_time(s->bench, &run, calls, round, us, &fatal, &own);
     if (lane->status == ARFUSE_OK) {
         s->spent += *us * calls * 1e-6;
+        *expired = 0;
         return ARFUSE_OK;
     }
+    *expired += lane->status == ARFUSE_TIMEOUT;
     snprintf(lane->reason, sizeof lane->reason, "%.*s", (int)sizeof lane->reason - 1, own.text);
     return fatal ? arf_fail(error, own.status, "%s", own.text) : ARFUSE_OK;
 }
@@ -234,7 +245,12 @@ static void judge(const session *s, arf_point *point)
 arfuse_status arf_measure(arf_bench *bench, arf_pattern pattern, int64_t tokens, arf_lane *lane,
                           int lanes, const arf_effort *effort, arf_point *point, arf_error *error)
 {
-    session s = {bench, pattern, tokens, lane, lanes, effort, 0};
+    session s = {.bench = bench,
+                 .pattern = pattern,
+                 .tokens = tokens,
+                 .lane = lane,
+                 .lanes = lanes,
+                 .effort = effort};
     *point = (arf_point){0};
     double best_us, seconds;
     for (int i = 0; i < lanes; i++) {

@@ -19,6 +19,10 @@ typedef struct arf_lane {
     char reason[ARF_NOTE_TEXT];
 } arf_lane;
 
+/* Every wait that expires costs the wait limit (30 s): after this many of one protocol in a row, at
+ * one token count, the rest of that protocol is not tried there. */
+#define ARF_HOPELESS 3
+
 typedef struct arf_effort {
     int least_rounds, most_rounds; /* most: at most ARF_MAX_ROUNDS */
     double noise_aim;              /* relative half-width of each contender's interval */

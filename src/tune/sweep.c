@@ -84,7 +84,8 @@ static void note_failures(state *s, int64_t tokens, int lanes)
         if (e->limit < 1)
             e->standing = ARF_STANDING_FAILED;
         s->sweep->failed++;
-        arf_voice_warn("%s %s failed at %" PRId64 " tokens and is not tried there or above: %s",
+        arf_field_tell(&s->field, lane->plan,
+                       "%s %s failed at %" PRId64 " tokens and is not tried there or above: %s",
                        arf_pattern_name(s->field.pattern), text, tokens, lane->reason);
     }
 }
@@ -402,7 +403,7 @@ arfuse_status arf_sweep_run(arf_bench *bench, const arf_schedule *schedule, arf_
                             const arf_fit_options *fit, double deadline, arf_sweep *sweep,
                             arf_error *error)
 {
-    *sweep = (arf_sweep){0};
+    *sweep = (arf_sweep){.failed = bench->curtailed};
     int patterns = schedule->pattern[ARF_ALLREDUCE] + schedule->pattern[ARF_FINALIZE];
     arfuse_status status = ARFUSE_OK;
     for (int p = 0; p < ARF_PATTERNS && status == ARFUSE_OK; p++) {
@@ -427,6 +428,7 @@ arfuse_status arf_sweep_run(arf_bench *bench, const arf_schedule *schedule, arf_
         s.deadline = s.start + (deadline - s.start) / patterns--;
         if (status == ARFUSE_OK)
             status = run_pattern(&s, error);
+        arf_field_tell_rest(&s.field);
         free(s.lane);
         free(s.who);
         arf_field_free(&s.field);

@@ -11,7 +11,8 @@
 #include "tune/store.h"
 
 typedef struct arf_sweep {
-    int wrong, failed;            /* candidates excluded, and those that failed to run somewhere */
+    int wrong, failed;            /* candidates excluded; those that failed to run somewhere, and
+                                     protocols whose buffers could not be had in full */
     int unmeasured[ARF_PATTERNS]; /* points of the ladder that the budget did not reach */
     int noisy;                    /* points that missed the noise aim */
     double worst_noise, worst_drift;

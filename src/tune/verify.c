@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "tune/measure.h"
 #include "tune/voice.h"
 
 /* A token, and more of them than there are ranks in most teams, no multiple of any. */
@@ -25,14 +26,16 @@ static arfuse_status leave(arf_store *store, arf_field *field, int entrant, int6
     e->standing = wrong ? ARF_STANDING_WRONG : ARF_STANDING_FAILED;
     sweep->wrong += wrong;
     sweep->failed += !wrong;
-    arf_voice_warn("%s %s %s and is left out: %s", arf_pattern_name(field->pattern), text,
+    arf_field_tell(field, &e->candidate->plan, "%s %s %s and is left out: %s",
+                   arf_pattern_name(field->pattern), text,
                    wrong ? "gives wrong results" : "does not run", why);
     return arf_store_add(store, &sample, 1, error);
 }
 
-/* One entrant on all trials; true in *in when it stays. */
+/* One entrant on all trials. *expired counts the waits of its protocol that expired in a row. */
 static arfuse_status verify_one(arf_bench *bench, const arf_schedule *schedule, arf_store *store,
-                                arf_field *field, int entrant, arf_sweep *sweep, arf_error *error)
+                                arf_field *field, int entrant, int *expired, arf_sweep *sweep,
+                                arf_error *error)
 {
     arf_entrant *e = &field->entrant[entrant];
     for (size_t t = 0; t < sizeof trial_tokens / sizeof *trial_tokens; t++) {
@@ -56,6 +59,7 @@ static arfuse_status verify_one(arf_bench *bench, const arf_schedule *schedule, 
                 arf_bench_verify(bench, &run, (arf_trial_kind)kind, &fatal, &own);
             if (fatal)
                 return arf_fail(error, own.status, "%s", own.text);
+            *expired = status == ARFUSE_TIMEOUT ? *expired + 1 : status == ARFUSE_OK ? 0 : *expired;
             if (status != ARFUSE_OK)
                 return leave(store, field, entrant, tokens, status, own.text, sweep, error);
         }
@@ -67,9 +71,10 @@ static arfuse_status verify_one(arf_bench *bench, const arf_schedule *schedule, 
 arfuse_status arf_verify(arf_bench *bench, const arf_schedule *schedule, arf_store *store,
                          arf_field *field, double deadline, arf_sweep *sweep, arf_error *error)
 {
-    int skipped = 0;
+    int skipped = 0, expired[ARF_PROTOCOLS] = {0};
     for (int i = 0; i < field->count; i++) {
         arf_entrant *e = &field->entrant[i];
+        int *of_protocol = &expired[e->candidate->plan.protocol];
         if (e->standing != ARF_STANDING_IN || e->limit < 1)
             continue;
         double seconds;
@@ -80,7 +85,14 @@ arfuse_status arf_verify(arf_bench *bench, const arf_schedule *schedule, arf_sto
             skipped++;
             continue;
         }
-        ARF_TRY(verify_one(bench, schedule, store, field, i, sweep, error));
+        if (*of_protocol == ARF_HOPELESS) {
+            char why[ARF_NOTE_TEXT];
+            snprintf(why, sizeof why, "not tried: %d candidates of %s before it waited in vain",
+                     *of_protocol, arf_protocol_name(e->candidate->plan.protocol));
+            ARF_TRY(leave(store, field, i, 1, ARFUSE_TIMEOUT, why, sweep, error));
+            continue;
+        }
+        ARF_TRY(verify_one(bench, schedule, store, field, i, of_protocol, sweep, error));
     }
     if (skipped > 0)
         arf_voice_warn("%s: %d candidates stay unexplored; a larger --budget tries them",
