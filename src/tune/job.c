@@ -106,6 +106,22 @@ static arfuse_status finish_shape(const arf_tuner *tuner, const arf_shape *shape
     return status;
 }
 
+/* The first words, once nothing that is only a wrong argument can come up any more. */
+static void greet(const arf_tuner *tuner)
+{
+    char device[160], placement[256];
+    arf_tuner_device_text(&tuner->key, device, sizeof device);
+    arf_placement_text(&tuner->placement, placement, sizeof placement);
+    arf_voice_note("device %s, %s, budget %g s", device, placement, tuner->budget_seconds);
+    int processes, cores;
+    arf_group_cores(tuner->group, &processes, &cores);
+    const int ranks = tuner->placement.tp_size * processes / tuner->placement.processes;
+    if (tuner->key.link == ARF_LINK_SHM && ranks > cores)
+        arf_voice_warn("%d ranks share %d core%s of this node: times of the host device are "
+                       "unreliable",
+                       ranks, cores, cores == 1 ? "" : "s");
+}
+
 static arfuse_status tune_shape(const arf_tuner *tuner, const arf_shape *shape,
                                 const arf_weights *weights, double deadline, bool first,
                                 outcome *out, arf_error *error)
@@ -128,10 +144,12 @@ static arfuse_status tune_shape(const arf_tuner *tuner, const arf_shape *shape,
         status = arf_team_agree(&tuner->team, "schedule", arf_schedule_digest(schedule), error);
     if (status == ARFUSE_OK)
         status = arf_store_open(tuner, shape, problem.set, &store, error);
-    if (status == ARFUSE_OK && store.resumed > 0)
-        arf_voice_note("%d samples of %s are taken up", store.resumed, store.path);
     if (status == ARFUSE_OK)
         status = arf_bench_open(tuner, schedule, &bench, error);
+    if (status == ARFUSE_OK && first)
+        greet(tuner);
+    if (status == ARFUSE_OK && store.resumed > 0)
+        arf_voice_note("%d samples of %s are taken up", store.resumed, store.path);
     if (status == ARFUSE_OK)
         status = arf_sweep_run(&bench, schedule, &store, &fit, deadline, &out->sweep, error);
     if (status == ARFUSE_OK) {
@@ -146,21 +164,6 @@ static arfuse_status tune_shape(const arf_tuner *tuner, const arf_shape *shape,
 
 /* ---- the whole run ------------------------------------------------------------------------------
  */
-
-static void greet(const arf_tuner *tuner)
-{
-    char device[160], placement[256];
-    arf_tuner_device_text(&tuner->key, device, sizeof device);
-    arf_placement_text(&tuner->placement, placement, sizeof placement);
-    arf_voice_note("device %s, %s, budget %g s", device, placement, tuner->budget_seconds);
-    int processes, cores;
-    arf_group_cores(tuner->group, &processes, &cores);
-    const int ranks = tuner->placement.tp_size * processes / tuner->placement.processes;
-    if (tuner->key.link == ARF_LINK_SHM && ranks > cores)
-        arf_voice_warn("%d ranks share %d core%s of this node: times of the host device are "
-                       "unreliable",
-                       ranks, cores, cores == 1 ? "" : "s");
-}
 
 static void say_goodbye(const arf_tuner *tuner, const outcome *out)
 {
@@ -220,7 +223,6 @@ arfuse_status arf_tune(arf_tuner *tuner, int *code, arf_error *error)
     static outcome out;
     const int shapes = arf_shape_count(tuner->options);
     *code = 0;
-    greet(tuner);
     ARF_TRY(load_weights(tuner, &weights, error));
     arfuse_status status = ARFUSE_OK;
     for (int i = 0; i < shapes && status == ARFUSE_OK; i++) {

@@ -54,6 +54,7 @@ int main(int argc, char **argv)
     arf_error error = ARF_ERROR_INIT;
     int rank, size;
     arf_group_launcher(&rank, &size);
+    arf_voice_set(rank, ARF_NORMAL);
     if (arf_options_parse(argc, argv, &options, &error) != ARFUSE_OK)
         arf_group_leave_early(error.status, error.text);
     if (options.task == ARF_TASK_HELP || options.task == ARF_TASK_VERSION ||
@@ -64,9 +65,10 @@ int main(int argc, char **argv)
                               "--probe, --check and --ab are not part of this build yet");
 
     arf_voice_set(rank, options.quiet ? ARF_QUIET : options.verbose ? ARF_VERBOSE : ARF_NORMAL);
-    arf_stop_install(&group);
     if (arf_group_start(&group, &error) != ARFUSE_OK)
         arf_group_abort(&group, exit_code(error.status), error.text);
+    /* Not before: until all ranks have one voice, an end from outside is told by the launcher. */
+    arf_stop_install(&group);
     int code = work(&options, &group);
     return arf_group_finish(&group, code);
 }

@@ -85,13 +85,16 @@ double arf_half_width(const double *value, int count)
 #define TIMING_US 2000.0
 #define MOST_CALLS 512
 /* Calls of the timing that warms up and tells about how long a call is. */
-#define FIRST_CALLS 3
+#define FIRST_CALLS 2
 
 static int choose_calls(double best_us)
 {
     double calls = ceil(TIMING_US / best_us);
     return calls < 1 ? 1 : calls > MOST_CALLS ? MOST_CALLS : (int)calls;
 }
+
+/* A median of fewer says nothing: what even a point that has used up its time gets. */
+#define FEWEST_ROUNDS 3
 
 /* A lane this much slower than the best needs no interval as narrow as the aim: it has lost. But a
  * wide one (outliers among few rounds) would look like a tie to whoever fits. */
@@ -232,7 +235,8 @@ static void judge(const session *s, arf_point *point)
         const arf_lane *lane = &s->lane[i];
         if (lane->status != ARFUSE_OK)
             continue;
-        point->out_of_time |= lane->rounds < s->effort->least_rounds;
+        point->out_of_time |=
+            lane->rounds < s->effort->least_rounds && lane->rounds < FEWEST_ROUNDS;
         double low, high;
         arf_median_interval(lane->us, lane->rounds, &low, &high);
         if (low > LOST * best)
@@ -272,14 +276,18 @@ arfuse_status arf_measure(arf_bench *bench, arf_pattern pattern, int64_t tokens,
         if (status != ARFUSE_OK || seconds >= effort->deadline)
             break;
         status = play_round(&s, point->calls, round, open, error);
-        if (status != ARFUSE_OK || round + 1 < effort->least_rounds)
+        if (status != ARFUSE_OK || round + 1 < FEWEST_ROUNDS)
+            continue;
+        if (s.spent >= effort->seconds)
+            break;
+        if (round + 1 < effort->least_rounds)
             continue;
         const double best = best_median(lane, lanes);
         int left = 0;
         for (int i = 0; i < lanes; i++)
             left += open[i] = open[i] && lane[i].status == ARFUSE_OK &&
                               !settled(&lane[i], best, effort->noise_aim);
-        if (left == 0 || s.spent >= effort->seconds)
+        if (left == 0)
             break;
     }
     free(open);

@@ -22,8 +22,15 @@
 /* Enough for a 95 % interval of a median within 1 % where single rounds spread by 2.5 %; and a
  * samples file of 2 MiB holds this many rounds of some thirty candidates at thirty points. */
 #define MOST_ROUNDS 48
-/* How many of a protocol a screening point keeps. */
-#define KEEP 2
+/* How many of a protocol a screening point keeps: on the host device, whose tunings differ little
+ * and whose calls are slow, the best one. */
+static int keep_of(const arf_bench *bench)
+{
+    return bench->set == ARF_SET_HOST ? 1 : 2;
+}
+/* A finalize call moves K + 1 rows where an allreduce call moves one. */
+static const double pattern_weight[ARF_PATTERNS] = {2, 3};
+
 /* Refining ends after this many passes over both sides of every bound: 8192 is 2^13. */
 #define REFINE_PASSES 14
 #define REFINE_ROOM 16
@@ -150,7 +157,7 @@ static arfuse_status halve(state *s, arf_protocol protocol, int64_t tokens, arf_
         for (int i = 0; i < lanes; i++)
             if (s->lane[i].status == ARFUSE_OK && s->lane[i].rounds > 0)
                 us[s->who[i]] = arf_median(s->lane[i].us, s->lane[i].rounds);
-        if (lanes <= 2 * KEEP || point.out_of_time)
+        if (lanes <= 2 * keep_of(s->bench) || point.out_of_time)
             break;
         /* Keep the faster half, in the order of the field. */
         int kept = 0;
@@ -168,7 +175,7 @@ static arfuse_status halve(state *s, arf_protocol protocol, int64_t tokens, arf_
         lanes = kept;
     }
     if (status == ARFUSE_OK)
-        arf_field_vote(&s->field, protocol, us, KEEP);
+        arf_field_vote(&s->field, protocol, us, keep_of(s->bench));
     free(us);
     return status;
 }
@@ -181,12 +188,12 @@ static arfuse_status screen(state *s, arf_error *error)
         for (int i = 0; i < s->field.count; i++)
             in += s->field.entrant[i].candidate->plan.protocol == (arf_protocol)p &&
                   s->field.entrant[i].standing == ARF_STANDING_IN;
-        if (in <= KEEP)
+        if (in <= keep_of(s->bench))
             continue;
         const int points = screening_points(s, (arf_protocol)p, tokens);
         for (int i = 0; i < points; i++)
             ARF_TRY(halve(s, (arf_protocol)p, tokens[i], error));
-        arf_field_close(&s->field, (arf_protocol)p, KEEP);
+        arf_field_close(&s->field, (arf_protocol)p, keep_of(s->bench));
         int left = 0;
         for (int i = 0; i < s->field.count; i++)
             left += s->field.entrant[i].candidate->plan.protocol == (arf_protocol)p &&
@@ -404,7 +411,9 @@ arfuse_status arf_sweep_run(arf_bench *bench, const arf_schedule *schedule, arf_
                             arf_error *error)
 {
     *sweep = (arf_sweep){.failed = bench->curtailed};
-    int patterns = schedule->pattern[ARF_ALLREDUCE] + schedule->pattern[ARF_FINALIZE];
+    double weight = 0;
+    for (int p = 0; p < ARF_PATTERNS; p++)
+        weight += schedule->pattern[p] ? pattern_weight[p] : 0;
     arfuse_status status = ARFUSE_OK;
     for (int p = 0; p < ARF_PATTERNS && status == ARFUSE_OK; p++) {
         if (!schedule->pattern[p])
@@ -425,7 +434,8 @@ arfuse_status arf_sweep_run(arf_bench *bench, const arf_schedule *schedule, arf_
         }
         if (status == ARFUSE_OK)
             status = arf_tuner_seconds(bench->tuner, &s.start, error);
-        s.deadline = s.start + (deadline - s.start) / patterns--;
+        s.deadline = s.start + (deadline - s.start) * pattern_weight[p] / weight;
+        weight -= pattern_weight[p];
         if (status == ARFUSE_OK)
             status = run_pattern(&s, error);
         arf_field_tell_rest(&s.field);
