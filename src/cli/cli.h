@@ -22,6 +22,7 @@ typedef struct arf_verb {
 extern const arf_verb arf_verb_show;
 extern const arf_verb arf_verb_explain;
 extern const arf_verb arf_verb_check;
+extern const arf_verb arf_verb_retarget;
 
 /* "arfuse-profile: MESSAGE" on stderr. */
 void arf_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));

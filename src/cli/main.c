@@ -9,7 +9,8 @@
 #include "cli/cli.h"
 #include "profile/read.h"
 
-static const arf_verb *const verbs[] = {&arf_verb_show, &arf_verb_explain, &arf_verb_check};
+static const arf_verb *const verbs[] = {&arf_verb_show, &arf_verb_explain, &arf_verb_check,
+                                        &arf_verb_retarget};
 enum { VERBS = sizeof verbs / sizeof *verbs };
 
 /* Messages begin with this whatever path started the program. */

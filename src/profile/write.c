@@ -221,21 +221,26 @@ static void name_of(const arf_profile *profile, char name[2 * ARF_NAME_TEXT + 64
                  (int)(strlen(plain) - strlen(".json")), plain, variant);
 }
 
-arfuse_status arf_profile_store(const arf_profile *profile, const char *root, char *path,
-                                size_t path_size, arf_error *error)
+arfuse_status arf_profile_save(const arf_profile *profile, const char *path, arf_error *error)
 {
-    char device[ARF_NAME_TEXT + 16], name[2 * ARF_NAME_TEXT + 64], folder[4096];
     arf_text text = {0};
-    arf_device_folder(&profile->device, device);
-    name_of(profile, name);
-    ARF_TRY(arf_join_path(folder, sizeof folder, root, device, error));
-    ARF_TRY(arf_join_path(path, path_size, folder, name, error));
     ARF_TRY(arf_profile_print(profile, &text, error));
-    arfuse_status status = arf_make_folder(folder, error);
-    if (status == ARFUSE_OK)
-        status = check_replaced(profile, path, error);
+    arfuse_status status = check_replaced(profile, path, error);
     if (status == ARFUSE_OK)
         status = arf_write_file(path, text.data, text.bytes, error);
     arf_text_free(&text);
     return status;
+}
+
+arfuse_status arf_profile_store(const arf_profile *profile, const char *root, char *path,
+                                size_t path_size, arf_error *error)
+{
+    char device[ARF_NAME_TEXT + 16], name[2 * ARF_NAME_TEXT + 64], folder[4096];
+    arf_device_folder(&profile->device, device);
+    name_of(profile, name);
+    ARF_TRY(arf_join_path(folder, sizeof folder, root, device, error));
+    ARF_TRY(arf_join_path(path, path_size, folder, name, error));
+    ARF_TRY(arf_profile_validate(profile, error)); /* before any folder is made */
+    ARF_TRY(arf_make_folder(folder, error));
+    return arf_profile_save(profile, path, error);
 }

@@ -13,9 +13,14 @@ arfuse_status arf_profile_print(const arf_profile *profile, arf_text *text, arf_
 /* "tp8_h6144_k10_bf16.json" with the suffixes of the switches that are off (design section 7). */
 void arf_profile_filename(const arf_shape *shape, char name[ARF_NAME_TEXT + 64]);
 
+/* Writes the profile to a named file, atomically. A file there of another key, or one that is no
+ * profile, is refused (ARFUSE_PROFILE). */
+arfuse_status arf_profile_save(const arf_profile *profile, const char *path, arf_error *error);
+
 /*
- * Writes root/<device>-<link>/<name> (a variant goes into the name) atomically, making folders. A file with another key already
- * there is refused (ARFUSE_PROFILE) with both keys. `path` gets what was written.
+ * Writes root/<device>-<link>/<name> (a variant goes into the name) atomically, making folders. A
+ * file with another key already there is refused (ARFUSE_PROFILE) with both keys. `path` gets what
+ * was written.
  */
 arfuse_status arf_profile_store(const arf_profile *profile, const char *root, char *path,
                                 size_t path_size, arf_error *error);

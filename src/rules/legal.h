@@ -77,6 +77,11 @@ int arf_publish_blocks(int hidden_size, int elements_per_thread, int threads);
  * 148 SMs and 8 shards: 144. */
 int arf_ht_blocks(int sm_count, int shards);
 
+/* Puts a number where the plan leaves a knob null: what building the kernel would derive for
+ * problem->sm_count, which must be known, and no more blocks
+ * than that allows. */
+void arf_derive_knobs(const arf_problem *problem, arf_pattern pattern, arf_plan *plan);
+
 /* Tokens that `rank` owns of `tokens` (owner of m is m mod R): 13 over 8 is 2,2,2,2,2,1,1,1. */
 int64_t arf_owned_tokens(int64_t tokens, int tp_size, int rank);
 

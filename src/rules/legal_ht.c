@@ -173,3 +173,19 @@ bool arf_check_ht(const arf_check *check)
            check_shard_major(check, &ht) && check_grid(check, &ht) &&
            (check->upstream_only || check_unchecked(check, &ht));
 }
+
+void arf_derive_knobs(const arf_problem *problem, arf_pattern pattern, arf_plan *plan)
+{
+    const arf_knob_table *table = arf_knobs(problem->set, plan->protocol, pattern);
+    int blocks = arf_knob_index(table, "persistent_ctas");
+    int groups = arf_knob_index(table, "reduction_cta_groups");
+    if (blocks < 0 || groups < 0 || plan->tuning_null)
+        return;
+    int32_t *value = plan->tuning.value;
+    int ranks = problem->shape.tp_size; /* only sets whose shards are the ranks leave a null */
+    int most = arf_ht_blocks(problem->sm_count, ranks);
+    if (value[blocks] == ARF_KNOB_NULL || value[blocks] > most)
+        value[blocks] = most;
+    if (value[groups] == ARF_KNOB_NULL)
+        value[groups] = value[blocks] / ranks;
+}

@@ -169,7 +169,7 @@ static void adapt_to_shape(const retargeting *at, arf_plan *plan)
 static bool retarget_plan(const retargeting *at, arf_plan *plan, char *reason)
 {
     arf_plan source = *plan;
-    if (arf_shape_equal(&at->from->shape, &at->to->shape) &&
+    if (!plan->tuning_null && arf_shape_equal(&at->from->shape, &at->to->shape) &&
         arf_legal(at->to, at->pattern, plan, reason))
         return true;
     if (!plan->tuning_null) {

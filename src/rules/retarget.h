@@ -48,8 +48,10 @@ int64_t arf_scaled_bound(int64_t bound, arf_protocol protocol, const arf_shape *
  * `from` and `to` are of one kernel set; `source` are the routes of both patterns. `end` closes an
  * open last bound and cuts later ones (ARF_OPEN_BOUND: leaves them open). `notes` gets one sentence
  * a line for everything that was not simply carried over, such as why HT was dropped; "" when
- * nothing. The same shape as before gives the same routes. Fails with ARFUSE_PROFILE when the rule
- * cannot serve the target, naming pattern, protocol and broken rule; `target` is then unspecified.
+ * nothing. The same shape as before gives the same routes, but for tunings that are not known
+ * (null): `scaled` takes the target's best seed for them, v1 and v2 cannot. Fails with
+ * ARFUSE_PROFILE when the rule cannot serve the target, naming pattern, protocol and broken rule;
+ * `target` is then unspecified.
  */
 arfuse_status arf_retarget(const arf_problem *from, const arf_routes source[ARF_PATTERNS],
                            const arf_problem *to, arf_retarget_rule rule, int64_t end,

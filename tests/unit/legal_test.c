@@ -246,6 +246,30 @@ static void grids_are_whole_groups_of_the_sms(void **state)
     assert_false(arf_reachable(&small, ARF_FINALIZE, ARF_HT, reason));
 }
 
+static void derived_knobs_are_what_the_build_would_take(void **state)
+{
+    (void)state;
+    arf_problem problem = problem_of(ARF_SET_FLASHINFER, 8192, 8);
+    problem.sm_count = 148;
+    arf_plan plan = arf_least_plan(ARF_SET_FLASHINFER, ARF_FINALIZE, ARF_HT), asked = plan;
+    arf_derive_knobs(&problem, ARF_FINALIZE, &plan);
+    assert_int_equal(
+        arf_knob_value(ARF_SET_FLASHINFER, ARF_HT, ARF_FINALIZE, &plan.tuning, "persistent_ctas"),
+        144);
+    assert_int_equal(arf_knob_value(ARF_SET_FLASHINFER, ARF_HT, ARF_FINALIZE, &plan.tuning,
+                                    "reduction_cta_groups"),
+                     18);
+    assert_true(arf_legal(&problem, ARF_FINALIZE, &plan, NULL));
+    put(ARF_SET_FLASHINFER, ARF_FINALIZE, &asked, "persistent_ctas", 64);
+    arf_derive_knobs(&problem, ARF_FINALIZE, &asked);
+    assert_int_equal(arf_knob_value(ARF_SET_FLASHINFER, ARF_HT, ARF_FINALIZE, &asked.tuning,
+                                    "reduction_cta_groups"),
+                     8);
+    arf_plan ll = arf_least_plan(ARF_SET_FLASHINFER, ARF_FINALIZE, ARF_LL), same = ll;
+    arf_derive_knobs(&problem, ARF_FINALIZE, &ll);
+    assert_true(arf_plan_equal(ARF_SET_FLASHINFER, ARF_FINALIZE, &ll, &same));
+}
+
 /* ---- HT: each rule by name ---------------------------------------------------------------------
  */
 
@@ -672,6 +696,7 @@ int main(void)
         cmocka_unit_test(legal_tuples_are_as_many_as_the_table_counts),
         cmocka_unit_test(stages_end_where_shared_memory_does),
         cmocka_unit_test(grids_are_whole_groups_of_the_sms),
+        cmocka_unit_test(derived_knobs_are_what_the_build_would_take),
         cmocka_unit_test(every_broken_ht_rule_is_named_with_its_numbers),
         cmocka_unit_test(half_warp_norm_groups_pass_upstream_only),
         cmocka_unit_test(the_tail_is_named_when_a_plan_needs_it),
