@@ -182,11 +182,16 @@ static arfuse_status time_lane(session *s, arf_lane *lane, int calls, int64_t ro
     return fatal ? arf_fail(error, own.status, "%s", own.text) : ARFUSE_OK;
 }
 
-static arfuse_status warm_up(session *s, double *best_us, arf_error *error)
+/* Brings every lane to life and finds about how long a call is; *late: the deadline came first. */
+static arfuse_status warm_up(session *s, double *best_us, bool *late, arf_error *error)
 {
     *best_us = INFINITY;
     for (int i = 0; i < s->lanes; i++) {
-        double us = 0;
+        double us = 0, seconds;
+        ARF_TRY(arf_tuner_seconds(s->bench->tuner, &seconds, error));
+        *late = seconds >= s->effort->deadline;
+        if (*late)
+            return ARFUSE_OK;
         ARF_TRY(time_lane(s, &s->lane[i], FIRST_CALLS, s->effort->first_round, &us, error));
         if (s->lane[i].status == ARFUSE_OK)
             *best_us = fmin(*best_us, us);
@@ -261,8 +266,8 @@ arfuse_status arf_measure(arf_bench *bench, arf_pattern pattern, int64_t tokens,
         lane[i].rounds = 0;
         lane[i].status = ARFUSE_OK;
     }
-    ARF_TRY(warm_up(&s, &best_us, error));
-    if (!isfinite(best_us))
+    ARF_TRY(warm_up(&s, &best_us, &point->out_of_time, error));
+    if (point->out_of_time || !isfinite(best_us))
         return ARFUSE_OK; /* no lane ran; each says why */
     point->calls = choose_calls(best_us);
     bool *open = malloc((size_t)lanes * sizeof *open);

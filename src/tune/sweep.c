@@ -13,7 +13,7 @@
 #include "tune/voice.h"
 
 /* Shares of a pattern's time. What a stage leaves over, the later ones have. */
-#define VERIFY_SHARE 0.25
+#define VERIFY_SHARE 0.20
 #define SCREEN_SHARE 0.40
 #define LADDER_SHARE 0.85
 
@@ -121,7 +121,8 @@ static int screening_points(const state *s, arf_protocol protocol, int64_t token
                 if (arf_field_races(&s->field, i, ladder->value[t]) && t >= served)
                     served = t + 1;
     const int at[] = {0, served / 2, served - 1};
-    for (int i = 0; i < 3 && served > 0; i++)
+    const int most = s->bench->set == ARF_SET_HOST ? 2 : 3; /* its large calls are too slow */
+    for (int i = 0; i < most && served > 0; i++)
         if (count == 0 || tokens[count - 1] != ladder->value[at[i]])
             tokens[count++] = ladder->value[at[i]];
     return count;
@@ -131,11 +132,14 @@ static int screening_points(const state *s, arf_protocol protocol, int64_t token
  * Successive halving at one point: everyone gets a round, the faster half two more, and so on until
  * few are left; those get the votes. How often it halves depends on their number alone.
  */
-static arfuse_status halve(state *s, arf_protocol protocol, int64_t tokens, arf_error *error)
+static arfuse_status halve(state *s, arf_protocol protocol, int64_t tokens, double deadline,
+                           arf_error *error)
 {
     double *us = malloc((size_t)s->field.count * sizeof *us);
     if (us == NULL)
         return arf_fail(error, ARFUSE_FAILURE, "out of memory for %d candidates", s->field.count);
+    for (int i = 0; i < s->field.count; i++)
+        us[i] = NAN;
     arfuse_status status = ARFUSE_OK;
     int lanes = line_up(s, tokens, protocol);
     int64_t first_round = 100000; /* far from the ladder's rounds, so no noise is shared */
@@ -144,7 +148,7 @@ static arfuse_status halve(state *s, arf_protocol protocol, int64_t tokens, arf_
                                    .most_rounds = rounds,
                                    .noise_aim = s->bench->tuner->options->noise_aim,
                                    .seconds = INFINITY,
-                                   .deadline = share(s, SCREEN_SHARE),
+                                   .deadline = deadline,
                                    .first_round = first_round};
         arf_point point;
         status = measure(s, tokens, lanes, &effort, &point, error);
@@ -180,6 +184,16 @@ static arfuse_status halve(state *s, arf_protocol protocol, int64_t tokens, arf_
     return status;
 }
 
+/* Rank 0's clock; a point is not begun behind the deadline. */
+static arfuse_status time_left(state *s, double deadline, double *left, arf_error *error)
+{
+    double seconds;
+    ARF_TRY(arf_tuner_seconds(s->bench->tuner, &seconds, error));
+    *left = deadline - seconds;
+    return ARFUSE_OK;
+}
+
+/* The time that is left for screening is shared evenly by what is still to be screened. */
 static arfuse_status screen(state *s, arf_error *error)
 {
     for (int p = 0; p < ARF_PROTOCOLS; p++) {
@@ -191,8 +205,13 @@ static arfuse_status screen(state *s, arf_error *error)
         if (in <= keep_of(s->bench))
             continue;
         const int points = screening_points(s, (arf_protocol)p, tokens);
-        for (int i = 0; i < points; i++)
-            ARF_TRY(halve(s, (arf_protocol)p, tokens[i], error));
+        for (int i = 0; i < points; i++) {
+            const double end = share(s, SCREEN_SHARE);
+            double left;
+            ARF_TRY(time_left(s, end, &left, error));
+            const int to_do = points * (ARF_PROTOCOLS - p) - i;
+            ARF_TRY(halve(s, (arf_protocol)p, tokens[i], end - left + left / to_do, error));
+        }
         arf_field_close(&s->field, (arf_protocol)p, keep_of(s->bench));
         int left = 0;
         for (int i = 0; i < s->field.count; i++)
@@ -341,15 +360,6 @@ static arfuse_status visit(state *s, int64_t tokens, double seconds, bool *reach
     s->sweep->worst_drift = fmax(s->sweep->worst_drift, point.drift);
     ARF_TRY(save(s, tokens, lanes, &point, error));
     return report_progress(s, tokens, lanes, error);
-}
-
-/* Rank 0's clock; a point is not begun behind the deadline. */
-static arfuse_status time_left(state *s, double deadline, double *left, arf_error *error)
-{
-    double seconds;
-    ARF_TRY(arf_tuner_seconds(s->bench->tuner, &seconds, error));
-    *left = deadline - seconds;
-    return ARFUSE_OK;
 }
 
 static arfuse_status climb_ladder(state *s, arf_error *error)
