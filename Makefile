@@ -173,6 +173,9 @@ $(BUILD)/tests/%_test: $(OBJ)/tests/unit/%_test.o $(call object,$(helper_src)) $
 	$(quiet)mkdir -p $(@D)
 	$(quiet)$(CC) -o $@ $^ $(LDFLAGS_ALL) -lcmocka $(TEST_LIBS) $(LIBS)
 
+# jansson is a test oracle; nothing that is installed links it.
+$(BUILD)/tests/schema_test $(BUILD)/tests/json_oracle_test: TEST_LIBS = -ljansson
+
 $(BUILD)/tests/%_test: $(OBJ)/tests/mpi/%_test.o $(call object,$(helper_src)) $(OBJ)/libcore.a
 	$(call say,LINK,$@)
 	$(quiet)mkdir -p $(@D)

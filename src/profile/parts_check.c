@@ -153,8 +153,8 @@ arfuse_status arf_check_plan(const arf_problem *problem, const int version[ARF_P
     if (!arf_legal(problem, pattern, plan, reason)) {
         char tuning[512];
         arf_tuning_text(table, &plan->tuning, tuning, sizeof tuning);
-        return REFUSE("%s.tuning: %s, expected a tuning that is legal for this shape: %s", path,
-                      tuning, reason);
+        return REFUSE("%s: %s %s, expected a route that is legal for this shape: %s", path,
+                      protocol, tuning, reason);
     }
     return ARFUSE_OK;
 }

@@ -125,7 +125,13 @@ arfuse_status arf_read_text(const arf_json_value *object, const char *name,
     arf_json_value value;
     text[0] = '\0';
     ARF_TRY(arf_json_optional(object, name, &value, error));
-    return value.node == NULL ? ARFUSE_OK : arf_json_string(&value, text, ARF_NAME_TEXT, error);
+    if (value.node == NULL)
+        return ARFUSE_OK;
+    ARF_TRY(arf_json_string(&value, text, ARF_NAME_TEXT, error));
+    if (text[0] == '\0') /* it means absent in memory, and is not written */
+        return arf_fail(error, ARFUSE_PROFILE, "%s: \"\", expected a text, or no such member",
+                        value.path);
+    return ARFUSE_OK;
 }
 
 /* ---- kernels, shape, device -------------------------------------------------------------------
