@@ -58,11 +58,11 @@ static void matrix(const char *name, int hidden, int top_k, int switches, int64_
     tell(name, status, &error);
 }
 
-static void mixed(const char *name, int hidden, int calls)
+static void mixed(const char *name, int hidden, int64_t most, int calls, unsigned late_us)
 {
     arf_error error = ARF_ERROR_INIT;
     arf_shape shape = {size, hidden, 3, ARF_ON, ARF_ON, ARF_ON};
-    tell(name, case_mixed(device, &shape, 64, calls, 9, &error), &error);
+    tell(name, case_mixed(device, &shape, most, calls, late_us, 9, &error), &error);
 }
 
 /* All switches, widths, expert counts and row counts of the contract: many minutes. */
@@ -97,8 +97,9 @@ int main(int count, char **arguments)
     matrix("one pack", 8, 2, 7, 18);
     matrix("an odd width", 2880, 4, 5, 18);
     matrix("no norm", 6144, 10, 6, 18);
-    mixed("mixed calls at H 256", 256, long_run || size == 4 ? 10000 : 1000);
-    mixed("mixed calls at H 6144", 6144, size == 8 || long_run ? 200 : 50);
+    mixed("mixed calls at H 256", 256, 64, long_run || size == 4 ? 10000 : 1000, 0);
+    mixed("mixed calls at H 6144", 6144, 64, size == 8 || long_run ? 200 : 50, 0);
+    mixed("calls that one process is late for", 64, 513, long_run ? 3000 : 150, 5000);
     if (long_run)
         everything();
     arf_device_close(device);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "support/device_case.h"
 
-#include <stdio.h>
+#include <unistd.h>
 
 #include "rules/knobs.h"
 
@@ -121,7 +121,7 @@ arfuse_status case_matrix(arf_device *device, const arf_shape *shape, int64_t ca
 }
 
 arfuse_status case_mixed(arf_device *device, const arf_shape *shape, int64_t most, int calls,
-                         uint64_t seed, arf_error *error)
+                         unsigned late_us, uint64_t seed, arf_error *error)
 {
     arf_space *space = NULL;
     arf_trial *trial = NULL;
@@ -136,6 +136,12 @@ arfuse_status case_mixed(arf_device *device, const arf_shape *shape, int64_t mos
         /* Half of the calls are small: the shorter a call, the more of it meets its neighbours. */
         int64_t range = case_random(&seed) % 2 ? most : 3;
         int64_t tokens = (int64_t)(case_random(&seed) % (uint64_t)(range + 1));
+        if (late_us > 0) {
+            int late = (int)(case_random(&seed) % (uint64_t)device->team->bootstrap.size);
+            unsigned us = (unsigned)(case_random(&seed) % late_us);
+            if (late == device->team->bootstrap.rank)
+                usleep(us);
+        }
         status = case_call(space, trial, pattern, protocol, variant, tokens, error);
         if (status != ARFUSE_OK)
             arf_error_prefix(error, "call %d", call);

@@ -31,9 +31,10 @@ arfuse_status case_call(arf_space *space, arf_trial *trial, arf_pattern pattern,
 arfuse_status case_matrix(arf_device *device, const arf_shape *shape, int64_t capacity,
                           arf_trial_kind kind, uint64_t seed, arf_error *error);
 
-/* `calls` calls at random pattern, protocol, variant and M in 0..most, on one space. */
+/* `calls` calls at random pattern, protocol, variant and M in 0..most, on one space. Before each,
+ * one process comes up to `late_us` later than the others. */
 arfuse_status case_mixed(arf_device *device, const arf_shape *shape, int64_t most, int calls,
-                         uint64_t seed, arf_error *error);
+                         unsigned late_us, uint64_t seed, arf_error *error);
 
 /* The next number of a sequence that is equal on all ranks. */
 uint64_t case_random(uint64_t *state);

@@ -131,7 +131,7 @@ static void calls_mix_freely_on_one_space(void **state)
     arf_device *device = open_host(4);
     arf_shape shape = shape_of(4, 256, 3);
     arf_error error = ARF_ERROR_INIT;
-    passes(case_mixed(device, &shape, 64, long_run() ? 10000 : 1500, 7, &error), &error);
+    passes(case_mixed(device, &shape, 64, long_run() ? 10000 : 1500, 0, 7, &error), &error);
     arf_device_close(device);
 }
 
@@ -144,7 +144,7 @@ static void plain_calls_keep_counters_in_step(void **state)
         arf_device *device = open_host(3);
         arf_shape shape = {3, 64, 2, (arf_switch)(bits & 1), (arf_switch)(bits >> 1), ARF_OFF};
         arf_error error = ARF_ERROR_INIT;
-        passes(case_mixed(device, &shape, 9, 300, (uint64_t)bits, &error), &error);
+        passes(case_mixed(device, &shape, 9, 300, 0, (uint64_t)bits, &error), &error);
         arf_device_close(device);
     }
 }
