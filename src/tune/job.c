@@ -2,6 +2,7 @@
 #include "tune/job.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -80,6 +81,22 @@ static bool is_whole(const arf_samples *samples, const arf_shape *shape, const c
     return timed[ARF_ALLREDUCE] && (timed[ARF_FINALIZE] || shape->top_k == 0);
 }
 
+/* Regret where nothing was fitted says more than the fit's own, when each pattern has it. */
+static void take_regret(const arf_sweep *sweep, arf_profile *profile)
+{
+    double geomean = -1, worst = 0;
+    for (int p = 0; p < ARF_PATTERNS; p++) {
+        if (profile->routes[p].count == 0)
+            continue;
+        if (sweep->regret[p].points == 0)
+            return;
+        geomean = fmax(geomean, sweep->regret[p].geomean);
+        worst = fmax(worst, sweep->regret[p].worst);
+    }
+    profile->evidence.regret_geomean = fmax(geomean, 0);
+    profile->evidence.regret_max = worst;
+}
+
 static arfuse_status finish_shape(const arf_tuner *tuner, const arf_shape *shape,
                                   const arf_fit_options *fit, arf_store *store, bool first,
                                   outcome *out, arf_error *error)
@@ -89,6 +106,8 @@ static arfuse_status finish_shape(const arf_tuner *tuner, const arf_shape *shape
     arfuse_status status = ARFUSE_OK;
     if (is_whole(store->samples, shape, &lacking)) {
         status = arf_fit_profile(store->samples, fit, &profile, error);
+        if (status == ARFUSE_OK)
+            take_regret(&out->sweep, profile);
         if (status == ARFUSE_OK)
             status = arf_store_profile(store, profile, out->path, error);
         out->written = status == ARFUSE_OK;
@@ -173,6 +192,20 @@ static void say_goodbye(const arf_tuner *tuner, const outcome *out)
         arf_voice_warn("times moved by up to %.0f %% while a point was measured (clocks, or other "
                        "work on this machine)",
                        out->sweep.worst_drift * 100);
+    if (out->sweep.clock_change > 0.05)
+        arf_voice_warn(
+            "the same call became up to %.0f %% slower or faster during the run (clocks, "
+            "or other work on this machine): routes hold, since candidates of one M were "
+            "timed side by side, but times of different M do not compare",
+            out->sweep.clock_change * 100);
+    for (int p = 0; p < ARF_PATTERNS; p++) {
+        const arf_regret *regret = &out->sweep.regret[p];
+        if (regret->points > 0)
+            arf_voice_note("%s: at %d token counts that the fit has not seen, the routes lose "
+                           "%.2f %% on average and %.2f %% at most (M=%" PRId64 ")",
+                           arf_pattern_name((arf_pattern)p), regret->points, regret->geomean * 100,
+                           regret->worst * 100, regret->worst_tokens);
+    }
     if (out->sweep.noisy > 0)
         arf_voice_warn("%d of %d points missed the noise aim of %g %% (worst %.1f %%)",
                        out->sweep.noisy, out->sweep.timed, tuner->options->noise_aim * 100,

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tune/anchor.h"
 #include "tune/field.h"
 #include "tune/measure.h"
 #include "tune/verify.h"
@@ -15,7 +16,12 @@
 /* Shares of a pattern's time. What a stage leaves over, the later ones have. */
 #define VERIFY_SHARE 0.20
 #define SCREEN_SHARE 0.40
-#define LADDER_SHARE 0.85
+#define LADDER_SHARE 0.80
+#define REFINE_SHARE 0.95
+/* Token counts, of each pattern, at which the routes are judged; and the rounds they get, of which
+ * one half chooses the best and the other judges (fit/fit.h). */
+#define HELD_OUT 6
+#define HELD_OUT_ROUNDS 16
 
 /* With fewer, one outlier can be half of a resampled median. */
 #define LEAST_ROUNDS 7
@@ -46,6 +52,7 @@ typedef struct state {
     int done, total;        /* points, for the progress lines */
     arf_lane *lane;         /* [field.count] */
     int *who;               /* [field.count] entrant on each lane */
+    arf_anchor *anchor;     /* of all patterns */
 } state;
 
 static double share(const state *s, double fraction)
@@ -97,14 +104,36 @@ static void note_failures(state *s, int64_t tokens, int lanes)
     }
 }
 
+/* The fastest call of the first point becomes the anchor. */
+static void cast_anchor(state *s, int64_t tokens, int lanes, const arf_point *point)
+{
+    int best = -1;
+    double least = INFINITY;
+    for (int i = 0; i < lanes; i++) {
+        const arf_lane *lane = &s->lane[i];
+        if (lane->status != ARFUSE_OK || lane->rounds == 0)
+            continue;
+        const double us = arf_median(lane->us, lane->rounds);
+        if (us < least) {
+            least = us;
+            best = i;
+        }
+    }
+    if (best < 0)
+        return;
+    const arf_run run = {s->field.pattern, s->lane[best].plan, s->lane[best].then, tokens};
+    arf_anchor_set(s->anchor, &run, point->calls);
+}
+
 static arfuse_status measure(state *s, int64_t tokens, int lanes, const arf_effort *effort,
                              arf_point *point, arf_error *error)
 {
-    arfuse_status status =
-        arf_measure(s->bench, s->field.pattern, tokens, s->lane, lanes, effort, point, error);
+    ARF_TRY(arf_measure(s->bench, s->field.pattern, tokens, s->lane, lanes, effort, point, error));
     for (int i = 0; i < lanes; i++)
         s->sweep->timings += s->lane[i].rounds;
-    return status;
+    if (s->anchor->readings == 0)
+        cast_anchor(s, tokens, lanes, point);
+    return arf_anchor_read(s->anchor, s->bench, error);
 }
 
 /* ---- screening ---------------------------------------------------------------------------------
@@ -269,12 +298,10 @@ static bool is_known(const state *s, int64_t tokens, int lanes)
     return lanes > 0;
 }
 
-static arfuse_status save(state *s, int64_t tokens, int lanes, const arf_point *point,
-                          arf_error *error)
+/* The lanes of a point as samples, which borrow the rounds. */
+static void to_samples(const state *s, int64_t tokens, int lanes, const arf_point *point,
+                       arf_sample *sample)
 {
-    arf_sample *sample = calloc((size_t)lanes, sizeof *sample);
-    if (sample == NULL)
-        return arf_fail(error, ARFUSE_FAILURE, "out of memory for %d samples", lanes);
     for (int i = 0; i < lanes; i++) {
         arf_lane *lane = &s->lane[i];
         sample[i] = (arf_sample){.pattern = s->field.pattern,
@@ -293,6 +320,15 @@ static arfuse_status save(state *s, int64_t tokens, int lanes, const arf_point *
             sample[i].calls = sample[i].rounds = 0;
         }
     }
+}
+
+static arfuse_status save(state *s, int64_t tokens, int lanes, const arf_point *point,
+                          arf_error *error)
+{
+    arf_sample *sample = calloc((size_t)lanes, sizeof *sample);
+    if (sample == NULL)
+        return arf_fail(error, ARFUSE_FAILURE, "out of memory for %d samples", lanes);
+    to_samples(s, tokens, lanes, point, sample);
     arfuse_status status = arf_store_add(s->store, sample, lanes, error);
     free(sample);
     return status;
@@ -390,7 +426,7 @@ static arfuse_status refine(state *s, arf_error *error)
         for (int i = 0; i < count; i++) {
             double left;
             bool reached;
-            ARF_TRY(time_left(s, s->deadline, &left, error));
+            ARF_TRY(time_left(s, share(s, REFINE_SHARE), &left, error));
             if (left <= 0)
                 return ARFUSE_OK;
             s->total++;
@@ -403,6 +439,65 @@ static arfuse_status refine(state *s, arf_error *error)
     return ARFUSE_OK;
 }
 
+/* ---- judging ------------------------------------------------------------------------------------
+ */
+
+/* One held-out point into `held_out`; *reached as in visit. */
+static arfuse_status visit_held_out(state *s, int64_t tokens, double seconds, arf_samples *held_out,
+                                    bool *reached, arf_error *error)
+{
+    const int lanes = line_up(s, tokens, ARF_PROTOCOLS);
+    const arf_effort effort = {.least_rounds = HELD_OUT_ROUNDS,
+                               .most_rounds = MOST_ROUNDS,
+                               .noise_aim = s->bench->tuner->options->noise_aim,
+                               .seconds = seconds,
+                               .deadline = s->deadline,
+                               .first_round = 0};
+    arf_point point;
+    ARF_TRY(measure(s, tokens, lanes, &effort, &point, error));
+    *reached = !point.out_of_time;
+    arf_sample *sample = calloc((size_t)lanes + 1, sizeof *sample);
+    if (sample == NULL)
+        return arf_fail(error, ARFUSE_FAILURE, "out of memory for %d samples", lanes);
+    to_samples(s, tokens, lanes, &point, sample);
+    arfuse_status status = ARFUSE_OK;
+    for (int i = 0; i < lanes && *reached && status == ARFUSE_OK; i++)
+        status = arf_samples_add(held_out, &sample[i], error);
+    free(sample);
+    return status;
+}
+
+/* What the routes lose at token counts that no fit has seen. Such samples are not saved: they
+ * would be seen by the next fit. */
+static arfuse_status judge(state *s, arf_error *error)
+{
+    const arf_pattern pattern = s->field.pattern;
+    arf_regret *regret = &s->sweep->regret[pattern];
+    arf_fit_result result;
+    int64_t tokens[HELD_OUT];
+    if (arf_fit(s->store->samples, pattern, s->fit, &result, NULL) != ARFUSE_OK)
+        return ARFUSE_OK; /* nothing was timed, which is said elsewhere */
+    const int count =
+        arf_holdout_tokens(s->store->samples, pattern, s->fit->seed, tokens, HELD_OUT);
+    arf_samples *held_out = arf_samples_new(&s->store->samples->header);
+    if (held_out == NULL)
+        return arf_fail(error, ARFUSE_FAILURE, "out of memory for held-out samples");
+    arfuse_status status = ARFUSE_OK;
+    bool reached = true;
+    for (int i = 0; i < count && reached && status == ARFUSE_OK; i++) {
+        double left;
+        status = time_left(s, s->deadline, &left, error);
+        if (status == ARFUSE_OK && left <= 0)
+            break;
+        if (status == ARFUSE_OK)
+            status = visit_held_out(s, tokens[i], left / (count - i), held_out, &reached, error);
+    }
+    if (status == ARFUSE_OK)
+        arf_regret_of(held_out, pattern, &result.routes, regret, NULL); /* else: 0 points */
+    arf_samples_free(held_out);
+    return status;
+}
+
 /* ---- one pattern -------------------------------------------------------------------------------
  */
 
@@ -413,7 +508,8 @@ static arfuse_status run_pattern(state *s, arf_error *error)
     if (!take_up_survivors(s))
         ARF_TRY(screen(s, error));
     ARF_TRY(climb_ladder(s, error));
-    return refine(s, error);
+    ARF_TRY(refine(s, error));
+    return judge(s, error);
 }
 
 arfuse_status arf_sweep_run(arf_bench *bench, const arf_schedule *schedule, arf_store *store,
@@ -421,6 +517,7 @@ arfuse_status arf_sweep_run(arf_bench *bench, const arf_schedule *schedule, arf_
                             arf_error *error)
 {
     *sweep = (arf_sweep){.failed = bench->curtailed};
+    arf_anchor anchor = {0};
     double weight = 0;
     for (int p = 0; p < ARF_PATTERNS; p++)
         weight += schedule->pattern[p] ? pattern_weight[p] : 0;
@@ -433,6 +530,7 @@ arfuse_status arf_sweep_run(arf_bench *bench, const arf_schedule *schedule, arf_
                    .store = store,
                    .fit = fit,
                    .sweep = sweep,
+                   .anchor = &anchor,
                    .total = schedule->tokens.count};
         status = arf_field_make(schedule, bench, (arf_pattern)p, &s.field, error);
         if (status == ARFUSE_OK) {
@@ -453,5 +551,6 @@ arfuse_status arf_sweep_run(arf_bench *bench, const arf_schedule *schedule, arf_
         free(s.who);
         arf_field_free(&s.field);
     }
+    sweep->clock_change = arf_anchor_change(&anchor);
     return status;
 }

@@ -16,8 +16,10 @@ typedef struct arf_sweep {
     int unmeasured[ARF_PATTERNS]; /* points of the ladder that the budget did not reach */
     int noisy;                    /* points that missed the noise aim */
     double worst_noise, worst_drift;
-    int verified, timed; /* candidates; points */
-    int64_t timings;     /* timed graphs or loops, all candidates and rounds */
+    double clock_change;             /* how much slower the same call became, relative */
+    arf_regret regret[ARF_PATTERNS]; /* at token counts that the fit has not seen; 0 points: none */
+    int verified, timed;             /* candidates; points */
+    int64_t timings;                 /* timed graphs or loops, all candidates and rounds */
 } arf_sweep;
 
 /*
