@@ -28,6 +28,8 @@ const char *arfuse_status_text(arfuse_status status)
         return "still in use";
     case ARFUSE_NOT_SUPPORTED:
         return "not supported by this build or device";
+    case ARFUSE_OWED:
+        return "a deferred reduction was dropped";
     }
     return "unknown status";
 }

@@ -44,6 +44,8 @@ typedef struct arf_launch {
     const arfuse_operands *operands; /* [local_ranks], struct_size apart */
     float epsilon, weight_bias, routed_scale;
     arfuse_stream stream;
+    bool plain;        /* without programmatic dependent launch, whatever the tuning says */
+    bool early_shared; /* `shared` may be read before the grid-dependency wait; may be ignored */
 } arf_launch;
 
 typedef struct arf_timing {
@@ -115,6 +117,10 @@ typedef struct arf_device_ops {
      * come to. NULL: results are compared with the reference (device/trial.h).
      */
     arfuse_status (*verdict)(arf_space *space, const arf_launch *launch, arf_error *error);
+
+    /* True while the stream is being captured into a graph, when nothing may wait for it. NULL: a
+     * device without capture. No allocation, lock or log. */
+    bool (*capturing)(const arf_space *space, arfuse_stream stream);
 } arf_device_ops;
 
 /* Every implementation's struct begins with this one. */

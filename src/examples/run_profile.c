@@ -104,8 +104,8 @@ int main(int argc, char **argv)
                 fprintf(stderr, "run_profile: rank %d has wrong bits\n", rank);
                 return ARFUSE_WRONG_RESULT;
             }
-        arfuse_explain(workspace, (arfuse_pattern)operation, TOKENS, why, sizeof why);
+        arfuse_explain(workspace, (arfuse_pattern)operation, &call, why, sizeof why);
         printf("%s: right on %d ranks\n", why, tp);
     }
-    return arfuse_workspace_destroy(workspace, &error);
+    return arfuse_workspace_destroy(&workspace, &error);
 }

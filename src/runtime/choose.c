@@ -2,37 +2,48 @@
 #include "runtime/choose.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "profile/read.h"
 #include "rules/candidates.h"
 #include "rules/knobs.h"
+#include "runtime/environment.h"
 
-/* An option beats the environment; empty means "not set" in both. */
-static const char *option_or_environment(const char *option, const char *variable)
+static bool has_pattern(const arf_choice_request *request, int pattern)
 {
-    const char *value = option != NULL && option[0] != '\0' ? option : getenv(variable);
-    return value != NULL && value[0] != '\0' ? value : NULL;
+    return pattern == ARF_ALLREDUCE || request->key.shape.top_k > 0;
 }
 
-static arfuse_status routes_mode(arfuse_routes option, arfuse_routes *mode, arf_error *error)
+/* Says where a pattern's routes are from. */
+static void set_source(arf_choice *choice, int pattern, arf_method method, const char *source)
 {
-    *mode = option;
-    if (option != ARFUSE_ROUTES_AUTO)
-        return ARFUSE_OK;
-    const char *value = option_or_environment(NULL, "ARFUSE_ROUTES");
-    if (value == NULL || strcmp(value, "profile") == 0)
-        *mode = ARFUSE_ROUTES_PROFILE;
-    else if (strcmp(value, "default") == 0)
-        *mode = ARFUSE_ROUTES_DEFAULT;
-    else if (strcmp(value, "unfused") == 0)
-        *mode = ARFUSE_ROUTES_UNFUSED;
-    else
-        return arf_fail(error, ARFUSE_USAGE,
-                        "environment ARFUSE_ROUTES is \"%s\", expected profile, default or unfused",
-                        value);
+    choice->method[pattern] = method;
+    snprintf(choice->source[pattern], sizeof choice->source[pattern], "%s", source);
+}
+
+/* An empty profile of the key. */
+static arfuse_status new_profile(const arf_choice_request *request, arf_profile **profile,
+                                 arf_error *error)
+{
+    *profile = arf_profile_new();
+    if (*profile == NULL)
+        return arf_fail(error, ARFUSE_FAILURE, "out of memory for a profile");
+    (*profile)->set = request->key.set;
+    (*profile)->shape = request->key.shape;
+    (*profile)->device = request->key.device;
+    for (int p = 0; p < ARF_PROTOCOLS; p++)
+        (*profile)->version[p] = arf_protocol_version(request->key.set, (arf_protocol)p);
     return ARFUSE_OK;
+}
+
+/* Routes by the rules, for a pattern that nobody measured. */
+static void default_routes(const arf_choice_request *request, int pattern, arf_choice *choice)
+{
+    arf_routes *routes = &choice->profile->routes[pattern];
+    *routes = (arf_routes){0};
+    if (has_pattern(request, pattern))
+        arf_default_routes(&request->problem, (arf_pattern)pattern, request->capacity, routes);
+    set_source(choice, pattern, ARF_DEFAULT, "default routes of the rules, unmeasured");
 }
 
 static arfuse_status named_profile(const arf_choice_request *request, const char *path,
@@ -40,81 +51,103 @@ static arfuse_status named_profile(const arf_choice_request *request, const char
 {
     ARF_TRY(arf_profile_load(path, &choice->profile, error));
     char reason[ARF_REASON_TEXT];
-    if (arf_profile_matches(choice->profile, &request->key, reason)) {
-        snprintf(choice->source, sizeof choice->source, "%s", path);
-        return ARFUSE_OK;
-    }
-    arf_choice_clear(choice);
-    return arf_fail(error, ARFUSE_PROFILE,
-                    "%s is not usable here: %s; name the profile of this shape and machine, or none"
-                    " to search for it",
-                    path, reason);
+    if (!arf_profile_matches(choice->profile, &request->key, reason))
+        return arf_fail(error, ARFUSE_PROFILE,
+                        "%s is not usable here: %s; name the profile of this shape and machine, or "
+                        "none to search for it",
+                        path, reason);
+    for (int p = 0; p < ARF_PATTERNS; p++)
+        set_source(choice, p, choice->profile->evidence.method, path);
+    return ARFUSE_OK;
 }
 
-/* Routes by the rules for a shape that nobody measured. */
-static arfuse_status synthesise(const arf_choice_request *request, arf_choice *choice,
-                                arf_error *error)
+/* The command that would measure what is missing. */
+static void command_text(const arf_choice_request *request, char *text, size_t size)
 {
-    arf_profile *profile = arf_profile_new();
-    if (profile == NULL)
-        return arf_fail(error, ARFUSE_FAILURE, "out of memory for a profile");
-    profile->set = request->key.set;
-    profile->shape = request->key.shape;
-    profile->device = request->key.device;
-    profile->evidence.method = ARF_DEFAULT;
-    for (int p = 0; p < ARF_PROTOCOLS; p++)
-        profile->version[p] = arf_protocol_version(profile->set, (arf_protocol)p);
+    const arf_shape *shape = &request->key.shape;
+    char topk[24] = "";
+    if (shape->top_k > 0)
+        snprintf(topk, sizeof topk, " --topk %d", shape->top_k);
+    snprintf(text, size, "mpirun -n %d arfuse-tune --hidden %d%s%s%s%s%s", shape->tp_size,
+             shape->hidden_size, topk, shape->rms_norm == ARF_ON ? "" : " --no-norm",
+             shape->residual == ARF_ON ? "" : " --no-residual",
+             shape->shared_expert == ARF_ON ? "" : " --no-shared-expert",
+             request->key.set == ARF_SET_HOST ? " --device host" : "");
+}
+
+/* No profile of this key: the nearest one's routes carried over, or those of the rules. */
+static arfuse_status make_up(const arf_choice_request *request, arf_profile *nearest,
+                             const char *path, arf_choice *choice, arf_error *error)
+{
+    (void)nearest, (void)path;
+    ARF_TRY(new_profile(request, &choice->profile, error));
     for (int p = 0; p < ARF_PATTERNS; p++)
-        if (p == ARF_ALLREDUCE || profile->shape.top_k > 0)
-            arf_default_routes(&request->problem, (arf_pattern)p, request->capacity,
-                               &profile->routes[p]);
-    choice->profile = profile;
-    snprintf(choice->source, sizeof choice->source, "default routes of the rules, unmeasured");
+        default_routes(request, p, choice);
     return ARFUSE_OK;
 }
 
 static arfuse_status searched_profile(const arf_choice_request *request, arf_choice *choice,
                                       arf_error *error)
 {
-    char folders[ARF_PATH_TEXT], key[512];
+    char folders[ARF_PATH_TEXT], path[ARF_PATH_TEXT];
     arf_found found;
+    arf_profile *profile = NULL;
     ARF_TRY(arf_profile_folders(request->profile_path, folders, sizeof folders, error));
-    ARF_TRY(arf_profile_find(&request->key, folders, request->log, &found, &choice->profile,
-                             choice->source, sizeof choice->source, error));
-    if (found == ARF_FOUND_EXACT)
+    ARF_TRY(arf_profile_find(&request->key, folders, request->log, &found, &profile, path,
+                             sizeof path, error));
+    if (found == ARF_FOUND_EXACT) {
+        choice->profile = profile;
+        for (int p = 0; p < ARF_PATTERNS; p++)
+            set_source(choice, p, profile->evidence.method, path);
         return ARFUSE_OK;
+    }
 
-    char nearest[ARF_PATH_TEXT + 32] = "none of the same link";
-    if (found == ARF_FOUND_NEAREST)
-        snprintf(nearest, sizeof nearest, "%s", choice->source);
-    arf_choice_clear(choice);
+    char key[512], command[256];
     arf_profile_key_text(&request->key, key, sizeof key);
-    const arf_shape *shape = &request->key.shape;
-    char message[2 * ARF_PATH_TEXT];
-    snprintf(message, sizeof message,
-             "no profile for %s in %s (nearest: %s); measure one with: mpirun -n %d arfuse-tune "
-             "--hidden %d --topk %d",
-             key, folders, nearest, shape->tp_size, shape->hidden_size, shape->top_k);
+    command_text(request, command, sizeof command);
+    const char *nearest = found == ARF_FOUND_NEAREST ? path : "none of the same link";
+    arfuse_status status;
     if (request->strict)
-        return arf_fail(error, ARFUSE_PROFILE, "%s", message);
-    arf_logf(request->log, ARFUSE_LOG_WARNING, "%s; until then default routes are used", message);
-    return synthesise(request, choice, error);
+        status = arf_fail(error, ARFUSE_PROFILE,
+                          "no profile for %s in %s (nearest: %s); measure one with: %s", key,
+                          folders, nearest, command);
+    else
+        status = make_up(request, profile, path, choice, error);
+    if (status == ARFUSE_OK)
+        arf_logf(request->log, ARFUSE_LOG_WARNING,
+                 "no profile for %s in %s (nearest: %s); measure one with: %s; until then: %s", key,
+                 folders, nearest, command, choice->source[ARF_ALLREDUCE]);
+    arf_profile_free(profile);
+    return status;
 }
 
 arfuse_status arf_choose(const arf_choice_request *request, arf_choice *choice, arf_error *error)
 {
-    arfuse_routes mode;
-    ARF_TRY(routes_mode(request->routes, &mode, error));
     memset(choice, 0, sizeof *choice);
-    if (mode == ARFUSE_ROUTES_UNFUSED) {
-        snprintf(choice->source, sizeof choice->source, "the switch that turns all routes off");
-        return ARFUSE_OK;
+    bool from_profile = false, from_rules = false;
+    for (int p = 0; p < ARF_PATTERNS; p++)
+        if (has_pattern(request, p)) {
+            from_profile = from_profile || request->routes[p] == ARFUSE_ROUTES_PROFILE;
+            from_rules = from_rules || request->routes[p] == ARFUSE_ROUTES_DEFAULT;
+        }
+    if (from_profile) {
+        bool named = request->profile != NULL && request->profile[0] != '\0';
+        const char *path = named ? request->profile : arf_environment("ARFUSE_PROFILE");
+        ARF_TRY(path != NULL ? named_profile(request, path, choice, error)
+                             : searched_profile(request, choice, error));
+    } else if (from_rules) {
+        ARF_TRY(new_profile(request, &choice->profile, error));
     }
-    if (mode == ARFUSE_ROUTES_DEFAULT)
-        return synthesise(request, choice, error);
-    const char *path = option_or_environment(request->profile, "ARFUSE_PROFILE");
-    return path != NULL ? named_profile(request, path, choice, error)
-                        : searched_profile(request, choice, error);
+    for (int p = 0; p < ARF_PATTERNS; p++) {
+        if (request->routes[p] == ARFUSE_ROUTES_DEFAULT && choice->profile != NULL)
+            default_routes(request, p, choice);
+        if (request->routes[p] != ARFUSE_ROUTES_UNFUSED)
+            continue;
+        if (choice->profile != NULL)
+            choice->profile->routes[p].count = 0;
+        set_source(choice, p, ARF_DEFAULT, "the switch that turns these routes off");
+    }
+    return ARFUSE_OK;
 }
 
 void arf_choice_clear(arf_choice *choice)

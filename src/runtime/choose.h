@@ -8,8 +8,10 @@
 #define ARF_PATH_TEXT 4096
 
 typedef struct arf_choice {
-    arf_profile *profile;       /* owned; synthesised ones too; NULL: everything runs unfused */
-    char source[ARF_PATH_TEXT]; /* the file, or in words where the routes came from */
+    arf_profile *profile; /* owned; made-up ones too; NULL: everything runs unfused */
+    /* By pattern: how the routes came about, and the file or its like in words. */
+    arf_method method[ARF_PATTERNS];
+    char source[ARF_PATTERNS][ARF_PATH_TEXT];
 } arf_choice;
 
 typedef struct arf_choice_request {
@@ -17,12 +19,12 @@ typedef struct arf_choice_request {
     arf_problem problem;
     int64_t capacity;
     const char *profile, *profile_path; /* the options; NULL: environment */
-    arfuse_routes routes;
+    arfuse_routes routes[ARF_PATTERNS]; /* none is AUTO */
     bool strict;
     const arf_log *log; /* of one process of the team only, so that one warning is one line */
 } arf_choice_request;
 
-/* Local; the caller votes and compares digests. Frees nothing on success: see arf_choice_clear. */
+/* Local; the caller votes and compares digests. arf_choice_clear frees it, also after a failure. */
 arfuse_status arf_choose(const arf_choice_request *request, arf_choice *choice, arf_error *error);
 void arf_choice_clear(arf_choice *choice);
 

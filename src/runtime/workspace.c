@@ -6,68 +6,15 @@
 #include "runtime/workspace.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
 #include "rules/knobs.h"
 #include "rules/sizing.h"
-
-/* The library's first option struct; a caller built against it passes this size or a larger one. */
-#define OPTIONS_FIRST_SIZE sizeof(arfuse_options)
-
-/* Copies what the caller's version knows over this version's defaults. */
-static arfuse_status take_options(const arfuse_options *from, arfuse_options *to, arf_error *error)
-{
-    *to = (arfuse_options)ARFUSE_OPTIONS_INIT;
-    if (from == NULL)
-        return arf_fail(error, ARFUSE_USAGE, "options is NULL, expected ARFUSE_OPTIONS_INIT");
-    if (from->struct_size < OPTIONS_FIRST_SIZE)
-        return arf_fail(error, ARFUSE_USAGE,
-                        "options.struct_size is %zu, expected at least %zu; start from "
-                        "ARFUSE_OPTIONS_INIT",
-                        from->struct_size, (size_t)OPTIONS_FIRST_SIZE);
-    size_t known = from->struct_size < sizeof *to ? from->struct_size : sizeof *to;
-    memcpy(to, from, known);
-    to->struct_size = sizeof *to;
-    return ARFUSE_OK;
-}
-
-static arfuse_status in_range(const char *name, int64_t value, int64_t low, int64_t high,
-                              arf_error *error)
-{
-    if (value >= low && value <= high)
-        return ARFUSE_OK;
-    return arf_fail(error, ARFUSE_USAGE,
-                    "options.%s is %" PRId64 ", expected %" PRId64 " to %" PRId64, name, value, low,
-                    high);
-}
-
-static arfuse_status check_options(const arfuse_options *options, arf_error *error)
-{
-    ARF_TRY(in_range("hidden_size", options->hidden_size, ARF_MIN_HIDDEN, ARF_MAX_HIDDEN, error));
-    if (options->hidden_size % 8 != 0)
-        return arf_fail(error, ARFUSE_USAGE, "options.hidden_size is %d, expected a multiple of 8",
-                        options->hidden_size);
-    ARF_TRY(in_range("top_k", options->top_k, 0, ARF_MAX_TOP_K, error));
-    ARF_TRY(in_range("rms_norm", options->rms_norm, 0, 1, error));
-    ARF_TRY(in_range("residual", options->residual, 0, 1, error));
-    ARF_TRY(in_range("shared_expert", options->shared_expert, 0, 1, error));
-    ARF_TRY(in_range("local_ranks", options->local_ranks, 1, ARF_MAX_RANKS, error));
-    ARF_TRY(in_range("capacity", options->capacity, 1, ARF_MAX_TOKENS, error));
-    ARF_TRY(in_range("strict", options->strict, 0, 1, error));
-    ARF_TRY(
-        in_range("routes", (int)options->routes, ARFUSE_ROUTES_AUTO, ARFUSE_ROUTES_UNFUSED, error));
-    ARF_TRY(in_range("fallback", (int)options->fallback, ARFUSE_FALLBACK_UNFUSED,
-                     ARFUSE_FALLBACK_ERROR, error));
-    if (!(options->wait_limit_seconds >= 0) || isinf(options->wait_limit_seconds))
-        return arf_fail(error, ARFUSE_USAGE,
-                        "options.wait_limit_seconds is %g, expected 0 (none) or a positive number",
-                        options->wait_limit_seconds);
-    return ARFUSE_OK;
-}
+#include "runtime/environment.h"
+#include "runtime/explain.h"
+#include "runtime/options.h"
 
 static arf_shape shape_of(const arfuse_options *options, int tp_size)
 {
@@ -81,17 +28,20 @@ static arf_shape shape_of(const arfuse_options *options, int tp_size)
     };
 }
 
-/* What all ranks must have passed alike, besides the profile. */
-static uint64_t options_digest(const arfuse_options *options)
+/* ---- routes ---------------------------------------------------------------------------------- */
+
+/* Every rank must run by the same routes; the message names both digests, their files and ranks. */
+static arfuse_status agree_routes(const arfuse_workspace *workspace, arf_error *error)
 {
-    uint64_t hash = ARF_HASH_INIT;
-    hash = arf_hash_number(hash, options->hidden_size);
-    hash = arf_hash_number(hash, options->top_k);
-    hash = arf_hash_number(hash, options->rms_norm);
-    hash = arf_hash_number(hash, options->residual);
-    hash = arf_hash_number(hash, options->shared_expert);
-    hash = arf_hash_number(hash, options->capacity);
-    return arf_hash_number(hash, (int64_t)options->fallback);
+    const arf_profile *profile = workspace->choice.profile;
+    const uint64_t digest = profile == NULL ? 0 : arf_profile_digest(profile);
+    arfuse_status status = arf_team_agree(&workspace->team, "profile", digest, error);
+    if (status != ARFUSE_DISAGREE)
+        return status;
+    arf_error_clear(error);
+    arf_fail(error, status, "profile: the ranks disagree: routes %016" PRIx64 " from %s", digest,
+             workspace->choice.source[ARF_ALLREDUCE]);
+    return arf_team_vote(&workspace->team, status, error);
 }
 
 static arfuse_status choose_routes(arfuse_workspace *workspace, const arf_shape *shape,
@@ -105,17 +55,17 @@ static arfuse_status choose_routes(arfuse_workspace *workspace, const arf_shape 
         .capacity = options->capacity,
         .profile = options->profile,
         .profile_path = options->profile_path,
-        .routes = options->routes,
+        .routes = {options->routes[0], options->routes[1]},
         .strict = options->strict != 0,
         .log = workspace->team.bootstrap.rank == 0 ? &workspace->log : &silent,
     };
     workspace->device->ops->describe(workspace->device, &request.key.device);
     arfuse_status status = arf_choose(&request, &workspace->choice, error);
     ARF_TRY(arf_team_vote(&workspace->team, status, error));
-    const arf_profile *profile = workspace->choice.profile;
-    return arf_team_agree(&workspace->team, "profile",
-                          profile == NULL ? 0 : arf_profile_digest(profile), error);
+    return agree_routes(workspace, error);
 }
+
+/* ---- space and plans ------------------------------------------------------------------------- */
 
 static arfuse_status make_space(arfuse_workspace *workspace, const arf_shape *shape,
                                 arf_error *error)
@@ -126,16 +76,34 @@ static arfuse_status make_space(arfuse_workspace *workspace, const arf_shape *sh
         .wait_limit_seconds = workspace->options.wait_limit_seconds,
     };
     const arf_profile *profile = workspace->choice.profile;
-    if (profile != NULL) {
-        spec.numerics = profile->numerics;
-        for (int p = 0; p < ARF_PROTOCOLS; p++)
-            spec.capacity[p] = arf_protocol_capacity(profile->routes, (arf_protocol)p,
-                                                     workspace->options.capacity);
-    }
-    /* Unfused serves what no route does, whatever the profile says, in chunks of the capacity. */
-    workspace->chunk = workspace->options.capacity;
-    spec.capacity[ARF_UNFUSED] = workspace->chunk;
+    for (int p = 0; profile != NULL && p < ARF_PATTERNS; p++)
+        for (int i = 0; i < profile->routes[p].count; i++)
+            if (profile->routes[p].route[i].plan.numerics > spec.numerics)
+                spec.numerics = profile->routes[p].route[i].plan.numerics;
+    for (int p = 0; profile != NULL && p < ARF_PROTOCOLS; p++)
+        spec.capacity[p] =
+            arf_protocol_capacity(profile->routes, (arf_protocol)p, workspace->options.capacity);
+    /* Unfused serves what no route does, whatever the profile says, in pieces of the capacity. */
+    spec.capacity[ARF_UNFUSED] = workspace->options.capacity;
     return workspace->device->ops->space_create(workspace->device, &spec, &workspace->space, error);
+}
+
+/* Which routes any rank cannot run goes for all of them. */
+static arfuse_status agree_lacking(arfuse_workspace *workspace, arf_pattern pattern,
+                                   const char *reason, arf_error *error)
+{
+    arf_pattern_plans *plans = &workspace->plans[pattern];
+    uint64_t all[ARF_MAX_RANKS];
+    ARF_TRY(
+        arf_team_allgather(&workspace->team, &plans->lacking, all, sizeof plans->lacking, error));
+    const uint64_t own = plans->lacking;
+    for (int process = 0; process < workspace->team.bootstrap.size; process++)
+        plans->lacking |= all[process];
+    if (plans->lacking != 0 && workspace->team.bootstrap.rank == 0)
+        arf_logf(&workspace->log, ARFUSE_LOG_WARNING,
+                 "%s: some routes run unfused, since this device lacks what they need: %s",
+                 arf_pattern_name(pattern), own != 0 ? reason : "another rank says so");
+    return ARFUSE_OK;
 }
 
 static arfuse_status prepare_pattern(arfuse_workspace *workspace, arf_pattern pattern,
@@ -143,32 +111,59 @@ static arfuse_status prepare_pattern(arfuse_workspace *workspace, arf_pattern pa
 {
     const arf_device_ops *ops = workspace->device->ops;
     arf_pattern_plans *plans = &workspace->plans[pattern];
-    arf_set set = arf_device_set(workspace->device);
-    arf_plan unfused = {
+    const arf_set set = arf_device_set(workspace->device);
+    const arf_plan unfused = {
         .protocol = ARF_UNFUSED,
         .tuning = arf_tuning_fallback(arf_knobs(set, ARF_UNFUSED, pattern)),
     };
-    ARF_TRY(ops->prepare(workspace->space, pattern, &unfused, &plans->unfused, error));
-    const arf_profile *profile = workspace->choice.profile;
-    if (profile == NULL)
-        return ARFUSE_OK;
-    const arf_routes *routes = &profile->routes[pattern];
-    for (int i = 0; i < routes->count; i++)
-        ARF_TRY(ops->prepare(workspace->space, pattern, &routes->route[i].plan, &plans->plan[i],
-                             error));
-    return ARFUSE_OK;
+    const arf_routes *routes = arf_routes_of(workspace, pattern);
+    const int count = routes == NULL ? 0 : routes->count;
+    arf_error lacks = ARF_ERROR_INIT;
+    arfuse_status status =
+        ops->prepare(workspace->space, pattern, &unfused, &plans->unfused, error);
+    for (int i = 0; i < count && status == ARFUSE_OK; i++) {
+        arf_error own = ARF_ERROR_INIT;
+        const arf_plan *plan = &routes->route[i].plan;
+        arfuse_status prepared =
+            ops->prepare(workspace->space, pattern, plan, &plans->plan[i], &own);
+        if (prepared == ARFUSE_NOT_SUPPORTED) {
+            plans->lacking |= UINT64_C(1) << i;
+            lacks = own;
+        } else if (prepared != ARFUSE_OK) {
+            status = arf_fail(error, prepared, "%s, %s route %d (%s): %s",
+                              workspace->choice.source[pattern], arf_pattern_name(pattern), i,
+                              arf_protocol_name(plan->protocol), own.text);
+        }
+    }
+    ARF_TRY(arf_team_vote(&workspace->team, status, error));
+    return agree_lacking(workspace, pattern, lacks.text, error);
 }
 
-static arfuse_status prepare_plans(arfuse_workspace *workspace, arf_error *error)
+/* ---- create ---------------------------------------------------------------------------------- */
+
+/* What this process has for itself: sites, tickets, scratch of checks. */
+static arfuse_status make_own(arfuse_workspace *workspace, arf_error *error)
 {
-    arfuse_status status = prepare_pattern(workspace, ARF_ALLREDUCE, error);
-    if (status == ARFUSE_OK && workspace->options.top_k > 0)
-        status = prepare_pattern(workspace, ARF_FINALIZE, error);
-    return arf_team_vote(&workspace->team, status, error);
+    const arfuse_options *options = &workspace->options;
+    if (options->checked) {
+        workspace->row = malloc((size_t)options->hidden_size * 2);
+        if (workspace->row == NULL)
+            return arf_fail(error, ARFUSE_FAILURE, "out of memory for checked mode");
+    }
+    ARF_TRY(arf_sites_create(options->sites, options->site_count,
+                             arf_environment("ARFUSE_SITES_OFF"), &workspace->sites, error));
+    ARF_TRY(arf_deferred_create(workspace, error));
+    return arf_shadow_create(workspace, error);
 }
 
 static void release(arfuse_workspace *workspace)
 {
+    if (workspace->device != NULL) {
+        arf_shadow_free(workspace);
+        arf_deferred_free(workspace);
+    }
+    arf_sites_free(&workspace->sites);
+    free(workspace->row);
     if (workspace->space != NULL)
         workspace->device->ops->space_destroy(workspace->space);
     arf_device_close(workspace->device);
@@ -176,14 +171,20 @@ static void release(arfuse_workspace *workspace)
     free(workspace);
 }
 
+/* `status` is what taking the options gave: voted on, so that no rank waits for one that left. */
 static arfuse_status build(arfuse_workspace *workspace, const arfuse_bootstrap *bootstrap,
-                           arf_error *error)
+                           arf_open_device open, arfuse_status status, arf_error *error)
 {
-    const arfuse_options *options = &workspace->options;
+    arfuse_options *options = &workspace->options;
     arf_team *team = &workspace->team;
-    ARF_TRY(arf_team_create(bootstrap, options->local_ranks, team, error));
-    ARF_TRY(arf_team_vote(team, check_options(options, error), error));
-    ARF_TRY(arf_team_agree(team, "shape, switches and capacity", options_digest(options), error));
+    ARF_TRY(
+        arf_team_create(bootstrap, status == ARFUSE_OK ? options->local_ranks : 1, team, error));
+    if (status == ARFUSE_OK)
+        status = arf_options_complete(options, error);
+    ARF_TRY(arf_team_vote(team, status, error));
+    ARF_TRY(arf_options_agree(team, options, error));
+    if (team->bootstrap.rank == 0)
+        arf_environment_warn(&workspace->log);
 
     arf_device_options device = {
         .spec = options->device != NULL ? options->device : "auto",
@@ -191,55 +192,141 @@ static arfuse_status build(arfuse_workspace *workspace, const arfuse_bootstrap *
         .gpu_sharing = options->local_ranks > 1,
         .log = &workspace->log,
     };
-    ARF_TRY(arf_device_open(&device, team, &workspace->device, error));
-    arf_shape shape = shape_of(options, team->tp_size);
+    ARF_TRY(open(&device, team, &workspace->device, error));
+    const arf_shape shape = shape_of(options, team->tp_size);
     ARF_TRY(choose_routes(workspace, &shape, error));
     ARF_TRY(make_space(workspace, &shape, error));
-    return prepare_plans(workspace, error);
+    ARF_TRY(prepare_pattern(workspace, ARF_ALLREDUCE, error));
+    if (options->top_k > 0)
+        ARF_TRY(prepare_pattern(workspace, ARF_FINALIZE, error));
+    return arf_team_vote(team, make_own(workspace, error), error);
 }
 
-arfuse_status arfuse_workspace_create(const arfuse_bootstrap *bootstrap,
-                                      const arfuse_options *options, arfuse_workspace **workspace,
-                                      arfuse_error *error)
+static void log_map(const arfuse_workspace *workspace)
 {
+    char map[ARF_PATTERNS][ARF_PATH_TEXT] = {{0}};
+    if (workspace->team.bootstrap.rank != 0 || workspace->log.level < ARFUSE_LOG_INFO)
+        return;
+    arf_map_text(workspace, ARF_ALLREDUCE, map[0], sizeof map[0]);
+    if (workspace->options.top_k > 0)
+        arf_map_text(workspace, ARF_FINALIZE, map[1], sizeof map[1]);
+    arf_logf(&workspace->log, ARFUSE_LOG_INFO, "%d ranks, hidden size %d, on %s: %s%s%s",
+             workspace->team.tp_size, workspace->options.hidden_size, workspace->device->ops->name,
+             map[0], map[1][0] != '\0' ? "; " : "", map[1]);
+}
+
+static arfuse_status check_bootstrap(const arfuse_bootstrap *bootstrap, arf_error *error)
+{
+    if (bootstrap == NULL || bootstrap->struct_size >= sizeof *bootstrap)
+        return ARFUSE_OK;
+    return arf_fail(error, ARFUSE_USAGE,
+                    "bootstrap.struct_size is %zu, expected at least %zu; start from "
+                    "ARFUSE_BOOTSTRAP_INIT",
+                    bootstrap->struct_size, sizeof *bootstrap);
+}
+
+arfuse_status arf_workspace_make(const arfuse_bootstrap *bootstrap, const arfuse_options *options,
+                                 arf_open_device open, arfuse_workspace **workspace,
+                                 arf_error *error)
+{
+    static const arfuse_bootstrap alone = ARFUSE_BOOTSTRAP_INIT;
     arf_error_clear(error);
     if (workspace == NULL)
         return arf_fail(error, ARFUSE_USAGE, "workspace is NULL, expected where to put the handle");
+    ARF_TRY(check_bootstrap(bootstrap, error));
     arfuse_workspace *made = calloc(1, sizeof *made);
     if (made == NULL)
         return arf_fail(error, ARFUSE_FAILURE, "out of memory for a workspace");
     arf_error own = ARF_ERROR_INIT; /* votes carry messages even when the caller wants none */
-    arfuse_status status = take_options(options, &made->options, &own);
-    if (status == ARFUSE_OK) {
-        made->log =
-            (arf_log){made->options.log, made->options.log_context, made->options.log_level};
-        status = build(made, bootstrap, &own);
-    }
+    arfuse_status status = arf_options_take(options, &made->options, &own);
+    made->log = (arf_log){made->options.log, made->options.log_context, made->options.log_level};
+    status = build(made, bootstrap != NULL ? bootstrap : &alone, open, status, &own);
     if (status != ARFUSE_OK) {
         release(made);
         if (error != NULL)
             *error = own;
         return status;
     }
+    log_map(made);
     /* The strings are the caller's and may go away now. */
     made->options.device = made->options.profile = made->options.profile_path = NULL;
-    if (made->team.bootstrap.rank == 0)
-        arf_logf(&made->log, ARFUSE_LOG_INFO, "routes by %s", made->choice.source);
+    made->options.sites = NULL;
     *workspace = made;
     return ARFUSE_OK;
 }
 
-arfuse_status arfuse_workspace_destroy(arfuse_workspace *workspace, arfuse_error *error)
+arfuse_status arfuse_workspace_create(const arfuse_bootstrap *bootstrap,
+                                      const arfuse_options *options, arfuse_workspace **workspace,
+                                      arfuse_error *error)
+{
+    return arf_workspace_make(bootstrap, options, arf_device_open, workspace, error);
+}
+
+arfuse_status arfuse_workspace_destroy(arfuse_workspace **workspace, arfuse_error *error)
 {
     arf_error_clear(error);
-    if (workspace != NULL)
-        release(workspace);
-    return ARFUSE_OK;
+    if (workspace == NULL || *workspace == NULL)
+        return ARFUSE_OK;
+    arfuse_status status = arf_deferred_drop(*workspace, "found when it was destroyed", error);
+    release(*workspace);
+    *workspace = NULL;
+    return status;
 }
+
+/* ---- asking ---------------------------------------------------------------------------------- */
 
 arfuse_status arfuse_workspace_status(const arfuse_workspace *workspace, arfuse_culprit *culprit)
 {
     if (workspace == NULL)
         return ARFUSE_USAGE;
-    return workspace->device->ops->state(workspace->space, culprit);
+    arfuse_status status = workspace->device->ops->state(workspace->space, culprit);
+    return status == ARFUSE_OK && workspace->failed ? ARFUSE_FAILED : status;
+}
+
+arfuse_status arfuse_workspace_use_stream(arfuse_workspace *workspace, arfuse_stream stream,
+                                          arfuse_error *error)
+{
+    arf_error_clear(error);
+    if (workspace == NULL)
+        return arf_fail(error, ARFUSE_USAGE, "workspace is NULL");
+    workspace->stream = stream;
+    workspace->has_stream = true;
+    return ARFUSE_OK;
+}
+
+/* Above the last fused route nothing is both fused and whole. */
+static int64_t fused_tokens(const arfuse_workspace *workspace, arf_pattern pattern)
+{
+    const arf_routes *routes = arf_routes_of(workspace, pattern);
+    for (int i = routes == NULL ? -1 : routes->count - 1; i >= 0; i--) {
+        int64_t most = routes->route[i].max_tokens;
+        arfuse_call call = ARFUSE_CALL_INIT;
+        call.tokens = most < workspace->options.capacity ? most : workspace->options.capacity;
+        arf_service service = arf_serve(workspace, pattern, &call);
+        if (service.fused && service.chunk >= call.tokens)
+            return call.tokens;
+    }
+    return 0;
+}
+
+arfuse_status arfuse_workspace_info(const arfuse_workspace *workspace, arfuse_info *info)
+{
+    if (workspace == NULL || info == NULL || info->struct_size < sizeof info->struct_size)
+        return ARFUSE_USAGE;
+    arf_device_key key;
+    workspace->device->ops->describe(workspace->device, &key);
+    arfuse_info full = ARFUSE_INFO_INIT;
+    full.tp_size = workspace->team.tp_size;
+    full.first_rank = workspace->team.first_rank;
+    full.local_ranks = workspace->team.local_ranks;
+    snprintf(full.device, sizeof full.device, "%s", key.name);
+    for (int p = 0; p < ARF_PATTERNS; p++) {
+        const arf_routes *routes = arf_routes_of(workspace, (arf_pattern)p);
+        full.routes[p] = routes == NULL ? 0 : routes->count;
+        full.fused_tokens[p] = fused_tokens(workspace, (arf_pattern)p);
+    }
+    const size_t size = info->struct_size;
+    memcpy(info, &full, size < sizeof full ? size : sizeof full);
+    info->struct_size = size;
+    return ARFUSE_OK;
 }

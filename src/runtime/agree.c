@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/agree.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "runtime/workspace.h"
+
+void arf_field(arf_fields *fields, const char *name, int64_t value)
+{
+    assert(fields->count < ARF_MAX_FIELDS);
+    fields->name[fields->count] = name;
+    fields->bits[fields->count] = false;
+    fields->value[fields->count++] = value;
+}
+
+void arf_field_bits(arf_fields *fields, const char *name, uint64_t digest)
+{
+    arf_field(fields, name, (int64_t)digest);
+    fields->bits[fields->count - 1] = true;
+}
+
+/* "5 on rank 0 and 6 on ranks 1-3": each value with the ranks of the processes that gave it. */
+static void values_text(const arf_team *team, const arf_fields *fields, int field,
+                        int64_t (*all)[ARF_MAX_FIELDS], char *text, size_t size)
+{
+    bool told[ARF_MAX_RANKS] = {false};
+    size_t used = 0;
+    for (int first = 0; first < team->bootstrap.size && used < size; first++) {
+        if (told[first])
+            continue;
+        bool member[ARF_MAX_RANKS] = {false};
+        int count = 0;
+        for (int rank = 0; rank < team->tp_size; rank++) {
+            int process = team->process_of[rank];
+            if (all[process][field] != all[first][field])
+                continue;
+            told[process] = member[rank] = true;
+            count++;
+        }
+        char set[400];
+        arf_rank_set_text(member, team->tp_size, set, sizeof set);
+        const char *joint = first == 0 ? "" : " and ", *ranks = count == 1 ? "rank" : "ranks";
+        int n = fields->bits[field]
+                    ? snprintf(text + used, size - used, "%s%016" PRIx64 " on %s %s", joint,
+                               (uint64_t)all[first][field], ranks, set)
+                    : snprintf(text + used, size - used, "%s%" PRId64 " on %s %s", joint,
+                               all[first][field], ranks, set);
+        used += (size_t)n;
+    }
+}
+
+arfuse_status arf_agree(const arf_team *team, const char *what, const arf_fields *fields,
+                        arf_error *error)
+{
+    if (team->bootstrap.size == 1)
+        return ARFUSE_OK;
+    int64_t all[ARF_MAX_RANKS][ARF_MAX_FIELDS];
+    ARF_TRY(arf_team_allgather(team, fields->value, all, sizeof fields->value, error));
+    for (int field = 0; field < fields->count; field++)
+        for (int process = 1; process < team->bootstrap.size; process++)
+            if (all[process][field] != all[0][field]) {
+                char text[600];
+                values_text(team, fields, field, all, text, sizeof text);
+                return arf_fail(error, ARFUSE_DISAGREE,
+                                "%s: %s is %s; all ranks must pass the same", what,
+                                fields->name[field], text);
+            }
+    return ARFUSE_OK;
+}
+
+/* ---- checked mode ---------------------------------------------------------------------------- */
+
+static int64_t float_bits(float value)
+{
+    int32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+/* The bits of a tensor of `rows` rows, equal on all local ranks or refused by name. */
+static arfuse_status digest_of(arfuse_workspace *workspace, const char *name, size_t offset,
+                               int64_t rows, uint64_t *digest, arf_error *error)
+{
+    size_t bytes = (size_t)workspace->options.hidden_size * 2;
+    for (int local = 0; local < workspace->team.local_ranks; local++) {
+        const char *tensor;
+        memcpy(&tensor, (const char *)&workspace->operands[local] + offset, sizeof tensor);
+        uint64_t hash = ARF_HASH_INIT;
+        for (int64_t row = 0; tensor != NULL && row < rows; row++) {
+            ARF_TRY(workspace->device->ops->download(workspace->device, local, workspace->row,
+                                                     tensor + (size_t)row * bytes, bytes, error));
+            hash = arf_hash(hash, workspace->row, bytes);
+        }
+        if (local > 0 && hash != *digest)
+            return arf_fail(error, ARFUSE_DISAGREE,
+                            "operands.%s has other bits on rank %d than on rank %d; it must be "
+                            "bit-equal on all ranks",
+                            name, workspace->team.first_rank + local, workspace->team.first_rank);
+        *digest = hash;
+    }
+    return ARFUSE_OK;
+}
+
+static arfuse_status digests(arfuse_workspace *workspace, const arfuse_call *call,
+                             uint64_t *residual, uint64_t *gamma, arf_error *error)
+{
+    const arf_device_ops *ops = workspace->device->ops;
+    if (ops->capturing != NULL && ops->capturing(workspace->space, call->stream))
+        return arf_fail(error, ARFUSE_USAGE,
+                        "checked mode waits for the stream, which is being captured; make the "
+                        "workspace with options.checked 0 to capture its calls");
+    ARF_TRY(ops->synchronize(workspace->space, call->stream, error));
+    ARF_TRY(digest_of(workspace, "residual", offsetof(arfuse_operands, residual), call->tokens,
+                      residual, error));
+    return digest_of(workspace, "gamma", offsetof(arfuse_operands, gamma), call->tokens > 0 ? 1 : 0,
+                     gamma, error);
+}
+
+arfuse_status arf_agree_call(arfuse_workspace *workspace, arf_pattern pattern,
+                             const arfuse_call *call, arfuse_status status, arf_error *error)
+{
+    uint64_t residual = 0, gamma = 0;
+    if (status == ARFUSE_OK)
+        status = digests(workspace, call, &residual, &gamma, error);
+    ARF_TRY(arf_team_vote(&workspace->team, status, error));
+
+    char what[96];
+    snprintf(what, sizeof what, "call %" PRIu64 " of this workspace", workspace->calls);
+    arf_fields fields = {0};
+    arf_field(&fields, "the call's number", (int64_t)workspace->calls);
+    arf_field(&fields, "the pattern (0 allreduce, 1 finalize)", pattern);
+    arf_field(&fields, "tokens", call->tokens);
+    arf_field(&fields, "site", call->site);
+    arf_field(&fields, "whether the site is on", arf_site_of(&workspace->sites, call->site)->on);
+    arf_field(&fields, "route", call->route);
+    arf_field(&fields, "fallback", (int64_t)call->fallback);
+    arf_field_bits(&fields, "epsilon", (uint64_t)float_bits(call->epsilon));
+    arf_field_bits(&fields, "weight_bias", (uint64_t)float_bits(call->weight_bias));
+    arf_field_bits(&fields, "routed_scale", (uint64_t)float_bits(call->routed_scale));
+    arf_field_bits(&fields, "residual's digest", residual);
+    arf_field_bits(&fields, "gamma's digest", gamma);
+    return arf_agree(&workspace->team, what, &fields, error);
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The options of create: copied, completed from the environment, checked, compared. */
+#ifndef ARF_RUNTIME_OPTIONS_H
+#define ARF_RUNTIME_OPTIONS_H
+
+#include "runtime/agree.h"
+
+/* Copies what the caller's version knows over this version's defaults. */
+arfuse_status arf_options_take(const arfuse_options *from, arfuse_options *to, arf_error *error);
+/* Checks every range and resolves what was left to the environment or the default. */
+arfuse_status arf_options_complete(arfuse_options *options, arf_error *error);
+/* Collective: what all ranks must have passed alike. */
+arfuse_status arf_options_agree(const arf_team *team, const arfuse_options *options,
+                                arf_error *error);
+
+#endif
