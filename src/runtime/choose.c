@@ -7,7 +7,11 @@
 #include "profile/read.h"
 #include "rules/candidates.h"
 #include "rules/knobs.h"
+#include "rules/retarget.h"
 #include "runtime/environment.h"
+
+/* Routes that were not measured close here at the latest (design section 7). */
+#define RETARGET_END 8192
 
 static bool has_pattern(const arf_choice_request *request, int pattern)
 {
@@ -18,7 +22,8 @@ static bool has_pattern(const arf_choice_request *request, int pattern)
 static void set_source(arf_choice *choice, int pattern, arf_method method, const char *source)
 {
     choice->method[pattern] = method;
-    snprintf(choice->source[pattern], sizeof choice->source[pattern], "%s", source);
+    snprintf(choice->source[pattern], sizeof choice->source[pattern], "%.*s", ARF_PATH_TEXT - 1,
+             source);
 }
 
 /* An empty profile of the key. */
@@ -75,12 +80,47 @@ static void command_text(const arf_choice_request *request, char *text, size_t s
              request->key.set == ARF_SET_HOST ? " --device host" : "");
 }
 
+/* What was not simply carried over, a sentence a line. */
+static void log_notes(const arf_log *log, const char *path, const char *notes)
+{
+    while (*notes != '\0') {
+        size_t length = strcspn(notes, "\n");
+        arf_logf(log, ARFUSE_LOG_INFO, "from %s: %.*s", path, (int)length, notes);
+        notes += length + (notes[length] == '\n');
+    }
+}
+
+/* The routes of another shape carried over; false when no rule can, with the reason logged. */
+static bool retarget(const arf_choice_request *request, const arf_profile *nearest,
+                     const char *path, arf_choice *choice)
+{
+    const arf_problem from = arf_profile_problem(nearest);
+    const int64_t end = request->capacity < RETARGET_END ? request->capacity : RETARGET_END;
+    char notes[ARF_RETARGET_NOTES], source[ARF_PATH_TEXT + 64];
+    arf_error error = ARF_ERROR_INIT;
+    arf_routes *routes = choice->profile->routes;
+    if (arf_retarget(&from, nearest->routes, &request->problem, ARF_RETARGET_SCALED, end, routes,
+                     notes, &error) != ARFUSE_OK) {
+        arf_logf(request->log, ARFUSE_LOG_INFO, "%s cannot be carried over: %s", path, error.text);
+        return false;
+    }
+    log_notes(request->log, path, notes);
+    snprintf(source, sizeof source, "routes of %s carried over, unmeasured", path);
+    for (int p = 0; p < ARF_PATTERNS; p++) {
+        if (!has_pattern(request, p))
+            routes[p] = (arf_routes){0};
+        set_source(choice, p, ARF_RETARGETED, source);
+    }
+    return true;
+}
+
 /* No profile of this key: the nearest one's routes carried over, or those of the rules. */
-static arfuse_status make_up(const arf_choice_request *request, arf_profile *nearest,
+static arfuse_status make_up(const arf_choice_request *request, const arf_profile *nearest,
                              const char *path, arf_choice *choice, arf_error *error)
 {
-    (void)nearest, (void)path;
     ARF_TRY(new_profile(request, &choice->profile, error));
+    if (nearest != NULL && retarget(request, nearest, path, choice))
+        return ARFUSE_OK;
     for (int p = 0; p < ARF_PATTERNS; p++)
         default_routes(request, p, choice);
     return ARFUSE_OK;
@@ -112,7 +152,7 @@ static arfuse_status searched_profile(const arf_choice_request *request, arf_cho
                           "no profile for %s in %s (nearest: %s); measure one with: %s", key,
                           folders, nearest, command);
     else
-        status = make_up(request, profile, path, choice, error);
+        status = make_up(request, found == ARF_FOUND_NEAREST ? profile : NULL, path, choice, error);
     if (status == ARFUSE_OK)
         arf_logf(request->log, ARFUSE_LOG_WARNING,
                  "no profile for %s in %s (nearest: %s); measure one with: %s; until then: %s", key,
