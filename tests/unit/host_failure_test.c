@@ -117,7 +117,7 @@ static void a_rank_that_never_comes_is_named(void **state)
         [ARF_SEPARATE] = ARF_HOST_LL_CONTRIBUTION,
     };
     for (int protocol = 0; protocol < ARF_PROTOCOLS; protocol++) {
-        absence a = {.protocol = (arf_protocol)protocol, .pattern = ARF_FINALIZE, .limit = 0.4};
+        absence a = {.protocol = (arf_protocol)protocol, .pattern = ARF_FINALIZE, .limit = 1};
         threads_bootstrap_run(3, stay_away, &a);
         for (int rank = 0; rank < 3; rank++) {
             const struct seen *s = &a.seen[rank];
@@ -126,9 +126,9 @@ static void a_rank_that_never_comes_is_named(void **state)
                          s->step, s->error.text);
             if (rank != 1) {
                 assert_int_equal(s->launched, ARFUSE_TIMEOUT);
-                assert_true(s->waited >= 0.39 && s->waited < 5);
+                assert_true(s->waited >= 0.99 && s->waited < 5);
                 assert_true(s->nan);
-                assert_non_null(strstr(s->error.text, "rank 1 did not arrive within 0.4 s"));
+                assert_non_null(strstr(s->error.text, "rank 1 did not arrive within 1 s"));
             }
             assert_int_equal(s->again, ARFUSE_TIMEOUT); /* rank 1, too */
             assert_true(s->waited_again < 0.2);
@@ -180,6 +180,36 @@ static void a_late_rank_is_waited_for(void **state)
         }
 }
 
+/* ---- ranks that want different things -------------------------------------------------------- */
+
+static void want_more(const arfuse_bootstrap *bootstrap, void *context)
+{
+    absence *a = context;
+    struct seen *s = &a->seen[bootstrap->rank];
+    arf_team team;
+    arf_device *device = NULL;
+    arf_space *space = NULL;
+    arf_shape shape = {3, HIDDEN, 2, ARF_ON, ARF_ON, ARF_ON};
+    STEP(open_team(bootstrap, &team, &device, &s->error));
+    s->launched = case_space(device, &shape, bootstrap->rank == 2 ? 8 : 7, 5, &space, &s->error);
+    s->nan = space == NULL;
+    arf_device_close(device);
+}
+
+static void a_disagreement_is_refused_by_all(void **state)
+{
+    (void)state;
+    absence a = {.limit = 5};
+    threads_bootstrap_run(3, want_more, &a);
+    for (int rank = 0; rank < 3; rank++) {
+        assert_string_equal(a.seen[rank].step, "");
+        assert_int_equal(a.seen[rank].launched, ARFUSE_DISAGREE);
+        assert_true(a.seen[rank].nan);
+        assert_non_null(strstr(a.seen[rank].error.text, "shape and capacity: the ranks disagree"));
+        assert_non_null(strstr(a.seen[rank].error.text, "on rank 2"));
+    }
+}
+
 /* ---- kill -9 --------------------------------------------------------------------------------- */
 
 typedef struct killing {
@@ -203,7 +233,7 @@ static int call_until_failure(const arfuse_bootstrap *bootstrap, void *context)
     arf_shape shape = {4, HIDDEN, 2, ARF_ON, ARF_ON, ARF_ON};
     static arf_bf16 x[2][TOKENS * HIDDEN], norm[2][TOKENS * HIDDEN];
     if (open_team(bootstrap, &team, &device, &error) != ARFUSE_OK ||
-        case_space(device, &shape, TOKENS, 0.5, &space, &error) != ARFUSE_OK ||
+        case_space(device, &shape, TOKENS, 1, &space, &error) != ARFUSE_OK ||
         arf_trial_create(device, &shape, TOKENS, ARF_TRIAL_RANDOM, 3, &trial, &error)) {
         snprintf(words, sizeof k->words[0], "%.250s", error.text);
         return KILLED_WRONG;
@@ -344,6 +374,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_that_never_comes_is_named),
         cmocka_unit_test(a_late_rank_is_waited_for),
+        cmocka_unit_test(a_disagreement_is_refused_by_all),
         cmocka_unit_test(a_killed_rank_ends_the_others_by_name),
         cmocka_unit_test(a_stopped_rank_is_waited_for),
     };

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -245,6 +247,11 @@ static void what_cannot_run_is_refused_by_name(void **state)
     assert_int_equal(device->ops->space_create(device, &spec, &space, &error), ARFUSE_USAGE);
     arf_error_clear(&error);
     spec.shape = shape;
+    spec.wait_limit_seconds = -1;
+    assert_int_equal(device->ops->space_create(device, &spec, &space, &error), ARFUSE_USAGE);
+    assert_non_null(strstr(error.text, "wait limit"));
+    arf_error_clear(&error);
+    spec.wait_limit_seconds = 5;
     spec.capacity[ARF_LL] = ARF_MAX_TOKENS;
     spec.shape.hidden_size = 65536; /* 768 GiB a rank: said, not died of */
     assert_int_equal(device->ops->space_create(device, &spec, &space, &error), ARFUSE_FAILURE);
@@ -351,6 +358,57 @@ static void nothing_is_left_behind(void **state)
     assert_int_equal(count_mappings(), 0);
 }
 
+/* Sets a limit lower, tries to make a space, sets it back. */
+static arfuse_status create_under(int what, rlim_t limit, arf_error *error)
+{
+    struct rlimit before, low;
+    arf_device *device = open_host(4);
+    arf_shape shape = shape_of(4, 4096, 2);
+    arf_space *space = NULL;
+    assert_int_equal(getrlimit((__rlimit_resource_t)what, &before), 0);
+    low = before;
+    low.rlim_cur = limit;
+    assert_int_equal(setrlimit((__rlimit_resource_t)what, &low), 0);
+    arfuse_status status = case_space(device, &shape, 256, 30, &space, error);
+    assert_int_equal(setrlimit((__rlimit_resource_t)what, &before), 0);
+    if (status == ARFUSE_OK)
+        device->ops->space_destroy(space);
+    arf_device_close(device);
+    return status;
+}
+
+static void a_failed_creation_leaves_nothing_behind(void **state)
+{
+    (void)state;
+    int descriptors = count_entries("/proc/self/fd") - 3; /* less ., .. and the folder's own */
+    arf_error error = ARF_ERROR_INIT;
+    /* At the first region, between two, while passing them on. */
+    for (int more = 0; more < 8; more++) {
+        arf_error_clear(&error);
+        arfuse_status status = create_under(RLIMIT_NOFILE, (rlim_t)(descriptors + more), &error);
+        if (more < 4)
+            assert_int_equal(status, ARFUSE_FAILURE);
+        assert_int_equal(count_entries("/proc/self/fd") - 3, descriptors);
+        assert_int_equal(count_mappings(), 0);
+    }
+    assert_non_null(strstr(error.text, "Too many open files"));
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they map terabytes */
+    /* Room for the program as it is, and for one region of 75 MiB or so but not for four. */
+    long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    assert_int_equal(fscanf(file, "%ld", &pages), 1);
+    fclose(file);
+    arf_error_clear(&error);
+    rlim_t now = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE);
+    assert_int_equal(create_under(RLIMIT_AS, now + ((rlim_t)150 << 20), &error), ARFUSE_FAILURE);
+    assert_non_null(strstr(error.text, "mapping"));
+    assert_int_equal(count_entries("/proc/self/fd") - 3, descriptors);
+    assert_int_equal(count_mappings(), 0);
+#endif
+    arf_error_clear(&error);
+    passes(create_under(RLIMIT_NOFILE, (rlim_t)descriptors + 64, &error), &error);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -365,6 +423,7 @@ int main(void)
         cmocka_unit_test(what_cannot_run_is_refused_by_name),
         cmocka_unit_test(calls_are_timed_under_both_policies),
         cmocka_unit_test(nothing_is_left_behind),
+        cmocka_unit_test(a_failed_creation_leaves_nothing_behind),
     };
     return cmocka_run_group_tests_name("host", tests, NULL, NULL);
 }

@@ -96,7 +96,10 @@ arfuse_status arf_host_region_create(const arf_host_layout *layout, int rank, in
     int made = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (made < 0)
         return arf_fail(error, ARFUSE_FAILURE, "memfd_create: %s", strerror(errno));
-    int code = posix_fallocate(made, 0, layout->bytes);
+    int code;
+    do /* a signal that the program handles, such as a timer's, interrupts it */
+        code = posix_fallocate(made, 0, layout->bytes);
+    while (code == EINTR);
     if (code != 0) {
         close(made);
         return arf_fail(error, ARFUSE_FAILURE,

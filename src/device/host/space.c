@@ -14,6 +14,7 @@
 
 /* Descriptors travel within milliseconds; a starting process may be slow to come to it. */
 #define EXCHANGE_SECONDS 60.0
+#define MOST_SECONDS 1e9 /* 30 years; also what refuses infinity and NaN */
 
 /* ---- set-up ---------------------------------------------------------------------------------- */
 
@@ -46,6 +47,9 @@ static arfuse_status check_spec(const arf_team *team, const arf_space_spec *spec
         return arf_fail(error, ARFUSE_USAGE, "top_k %d: expected 0 to %d", s->top_k, ARF_MAX_TOP_K);
     if (s->rms_norm == ARF_EITHER || s->residual == ARF_EITHER || s->shared_expert == ARF_EITHER)
         return arf_fail(error, ARFUSE_USAGE, "a space needs every switch of its shape decided");
+    if (!(spec->wait_limit_seconds >= 0 && spec->wait_limit_seconds <= MOST_SECONDS))
+        return arf_fail(error, ARFUSE_USAGE, "wait limit of %g s: expected 0 (none) to %g",
+                        spec->wait_limit_seconds, MOST_SECONDS);
     for (int protocol = 0; protocol < ARF_PROTOCOLS; protocol++)
         if (spec->capacity[protocol] < 0 || spec->capacity[protocol] > ARF_MAX_TOKENS)
             return arf_fail(error, ARFUSE_USAGE, "capacity %lld of %s: expected 0 to %d tokens",

@@ -96,9 +96,9 @@ static void beat(arf_host_rank *self)
                           memory_order_relaxed);
 }
 
-/* A waiting rank beats every LIMIT_CHECK polls; a tenth of a second is far more, even where many
+/* A waiting rank beats every LIMIT_CHECK polls; half a second is far more, even where many
  * ranks share a core. */
-#define BEAT_SECONDS 0.1
+#define BEAT_SECONDS 0.5
 
 static bool beats(arf_host_rank *self, int rank)
 {
