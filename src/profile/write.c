@@ -209,18 +209,6 @@ static arfuse_status check_replaced(const arf_profile *profile, const char *path
                     path, old_text, text);
 }
 
-/* Published profiles of one key differ by variant, so their names must. */
-static void name_of(const arf_profile *profile, char name[2 * ARF_NAME_TEXT + 64])
-{
-    char plain[ARF_NAME_TEXT + 64], variant[ARF_NAME_TEXT];
-    arf_profile_filename(&profile->shape, plain);
-    if (arf_slug(profile->variant, variant, sizeof variant) == 0)
-        snprintf(name, 2 * ARF_NAME_TEXT + 64, "%s", plain);
-    else
-        snprintf(name, 2 * ARF_NAME_TEXT + 64, "%.*s_%s.json",
-                 (int)(strlen(plain) - strlen(".json")), plain, variant);
-}
-
 arfuse_status arf_profile_save(const arf_profile *profile, const char *path, arf_error *error)
 {
     arf_text text = {0};
@@ -232,13 +220,26 @@ arfuse_status arf_profile_save(const arf_profile *profile, const char *path, arf
     return status;
 }
 
+/* Published profiles stand apart, those of one key under the names of their variants. */
+static void folder_of(const arf_profile *profile, char folder[2 * ARF_NAME_TEXT + 32])
+{
+    char variant[ARF_NAME_TEXT];
+    if (profile->evidence.method != ARF_PUBLISHED) {
+        arf_device_folder(&profile->device, folder);
+        return;
+    }
+    size_t length = arf_slug(profile->variant, variant, sizeof variant);
+    snprintf(folder, 2 * ARF_NAME_TEXT + 32, "published/%s%s%s", arf_set_name(profile->set),
+             length > 0 ? "/" : "", variant);
+}
+
 arfuse_status arf_profile_store(const arf_profile *profile, const char *root, char *path,
                                 size_t path_size, arf_error *error)
 {
-    char device[ARF_NAME_TEXT + 16], name[2 * ARF_NAME_TEXT + 64], folder[4096];
-    arf_device_folder(&profile->device, device);
-    name_of(profile, name);
-    ARF_TRY(arf_join_path(folder, sizeof folder, root, device, error));
+    char below[2 * ARF_NAME_TEXT + 32], name[ARF_NAME_TEXT + 64], folder[4096];
+    folder_of(profile, below);
+    arf_profile_filename(&profile->shape, name);
+    ARF_TRY(arf_join_path(folder, sizeof folder, root, below, error));
     ARF_TRY(arf_join_path(path, path_size, folder, name, error));
     ARF_TRY(arf_profile_validate(profile, error)); /* before any folder is made */
     ARF_TRY(arf_make_folder(folder, error));

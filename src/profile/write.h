@@ -18,9 +18,9 @@ void arf_profile_filename(const arf_shape *shape, char name[ARF_NAME_TEXT + 64])
 arfuse_status arf_profile_save(const arf_profile *profile, const char *path, arf_error *error);
 
 /*
- * Writes root/<device>-<link>/<name> (a variant goes into the name) atomically, making folders. A
- * file with another key already there is refused (ARFUSE_PROFILE) with both keys. `path` gets what
- * was written.
+ * Writes root/<device>-<link>/<name> (a published one:
+ * root/published/<kernel-set>/<variant>/<name>) atomically, making folders. A file with another key
+ * already there is refused (ARFUSE_PROFILE) with both keys. `path` gets what was written.
  */
 arfuse_status arf_profile_store(const arf_profile *profile, const char *root, char *path,
                                 size_t path_size, arf_error *error);

@@ -17,15 +17,7 @@
 
 #include "base/json.h"
 #include "support/fixtures.h"
-
-static uint64_t random_state;
-static uint64_t random_below(uint64_t limit)
-{
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return (random_state >> 11) % limit;
-}
+#include "support/random.h"
 
 /* Pieces that sit at the edges of the grammar. */
 static const char *const pieces[] = {
@@ -142,7 +134,7 @@ static void edited_profiles_are_no_more_than_json(void **state)
         char *good = fixture_text(path, &bytes);
         try(good, bytes);
         for (int seed = 1; seed <= times; seed++) {
-            random_state = (uint64_t)seed * 0x9e3779b97f4a7c15u;
+            random_seed((uint64_t)seed);
             size_t room = bytes + 256;
             char *text = malloc(room);
             memcpy(text, good, bytes);
