@@ -87,9 +87,9 @@ double arf_half_width(const double *value, int count)
 /* Calls of the timing that warms up and tells about how long a call is. */
 #define FIRST_CALLS 2
 
-static int choose_calls(double best_us)
+static int choose_calls(double best_us, double timing_us)
 {
-    double calls = ceil(TIMING_US / best_us);
+    double calls = ceil((timing_us > 0 ? timing_us : TIMING_US) / best_us);
     return calls < 1 ? 1 : calls > MOST_CALLS ? MOST_CALLS : (int)calls;
 }
 
@@ -269,7 +269,7 @@ arfuse_status arf_measure(arf_bench *bench, arf_pattern pattern, int64_t tokens,
     ARF_TRY(warm_up(&s, &best_us, &point->out_of_time, error));
     if (point->out_of_time || !isfinite(best_us))
         return ARFUSE_OK; /* no lane ran; each says why */
-    point->calls = choose_calls(best_us);
+    point->calls = choose_calls(best_us, effort->timing_us);
     bool *open = malloc((size_t)lanes * sizeof *open);
     if (open == NULL)
         return arf_fail(error, ARFUSE_FAILURE, "out of memory for %d lanes", lanes);
