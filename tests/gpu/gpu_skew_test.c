@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Ranks that do not run in step. Each rank has a stream and kernels compiled for one
+ * local rank, as if it were a process of its own; all share one GPU, and between
+ * calls each is held up at random. Graphs of many calls (pattern, protocol and M at
+ * random) are replayed in random order. Outputs are compared on the GPU, by bits,
+ * after about every second call; the others run back to back.
+ *
+ *     gpu_skew_test [--seconds N] [--calls N] [--seed N] [--only PLAN]
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu/gpu.h"
+
+enum {
+    HIDDEN = 4096,
+    RANKS = 8,
+    TOP_K = 8,
+    MOST_TOKENS = 8,
+    PLANS = 10,
+    SEQUENCES = 16,
+    CALLS = 64, /* of a sequence */
+    ROW_BYTES = HIDDEN * 2
+};
+#define WAIT_LIMIT_SECONDS 2.0
+
+#define SOURCE(...) #__VA_ARGS__
+static const char helper_text[] = SOURCE(
+    extern "C" __global__ void delay(unsigned long long ns) {
+        unsigned long long start, now;
+        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
+        do
+            asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+        while (now - start < ns);
+    }
+
+    /* Counts words of `got` that differ from `expected`, and leaves nothing of them. */
+    extern "C" __global__ void compare(unsigned *got, const unsigned *expected, unsigned words,
+                                       unsigned long long *differ) {
+        for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < words;
+             i += gridDim.x * blockDim.x) {
+            if (got[i] != expected[i])
+                atomicAdd(differ, 1ull);
+            got[i] = 0x7fc17fc1u;
+        }
+    });
+
+/* A rank: a view of the shared space, and a stream. */
+typedef struct skew_rank {
+    arf_cuda_space space; /* a copy with a view, plans and scratch of its own; owns nothing */
+    CUstream stream;
+    CUgraphExec graph[SEQUENCES];
+} skew_rank;
+
+typedef struct skew_team {
+    gpu_team gpu;
+    arf_cuda_space *space; /* owns everything */
+    arf_trial *trial;
+    arf_ready_plan plan[PLANS + 1]; /* for one local rank; the last: LL behind separate */
+    skew_rank rank[RANKS];
+    CUdeviceptr expected[ARF_PATTERNS][2], differ; /* [MOST_TOKENS, H] of each output; a counter */
+    CUmodule module;
+    CUfunction delay, compare;
+    uint64_t state;
+    int only; /* the plan that all calls use; -1: any */
+} skew_team;
+
+static const arf_driver *driver_of(const skew_team *skew)
+{
+    return &skew->gpu.cuda->driver;
+}
+
+/* ---- set-up ---------------------------------------------------------------------------------- */
+
+static arf_plan plan_of(int index, arf_pattern *pattern)
+{
+    static const arf_protocol protocols[] = {ARF_LL, ARF_LL, ARF_BT, ARF_BT, ARF_UNFUSED};
+    *pattern = (arf_pattern)(index % ARF_PATTERNS);
+    if (index == PLANS - 1) { /* in place of unfused finalize, which is its first part anyway */
+        *pattern = ARF_FINALIZE;
+        return gpu_plan(ARF_SEPARATE, ARF_FINALIZE);
+    }
+    if (index == PLANS) {
+        *pattern = ARF_ALLREDUCE;
+        return gpu_plan(ARF_LL, ARF_ALLREDUCE);
+    }
+    arf_plan plan = gpu_plan(protocols[index / ARF_PATTERNS], *pattern);
+    gpu_set(&plan, *pattern, "kernels", index / ARF_PATTERNS == 1 ? 1 : 2);
+    gpu_set(&plan, *pattern, "owner", index / ARF_PATTERNS == 3);
+    return plan;
+}
+
+/*
+ * A rank's grid is counted as if the GPU were its own. Here all ranks' grids must be on it at once,
+ * and with each the one that dependent launch has started behind it.
+ */
+static void share_room(arf_ready_step *step)
+{
+    int64_t rows = step->most_rows / (2 * RANKS);
+    gpu_note("%s: %d rows of blocks fit, a rank gets %d", step->recipe.kernel, (int)step->most_rows,
+             rows > 0 ? (int)rows : 1);
+    step->most_rows = rows > 0 ? rows : 1;
+}
+
+static arfuse_status prepare_plans(skew_team *skew, arf_error *error)
+{
+    const arf_shape *shape = &skew->space->base.spec.shape;
+    for (int i = 0; i <= PLANS; i++) {
+        arf_pattern pattern;
+        arf_recipe recipe;
+        arf_plan plan = plan_of(i, &pattern);
+        ARF_TRY(arf_recipe_make(shape, 1, pattern, &plan, &recipe, error));
+        skew->plan[i] = (arf_ready_plan){.pattern = pattern, .plan = plan, .steps = recipe.steps};
+        for (int s = 0; s < recipe.steps; s++) {
+            arf_ready_step *step = &skew->plan[i].step[s];
+            ARF_TRY(arf_cuda_ready(skew->space, &recipe.step[s], step, error));
+            if (step->recipe.resident)
+                share_room(step);
+        }
+    }
+    return ARFUSE_OK;
+}
+
+static arfuse_status make_ranks(skew_team *skew, arf_error *error)
+{
+    for (int r = 0; r < RANKS; r++) {
+        skew_rank *rank = &skew->rank[r];
+        rank->space = *skew->space;
+        rank->space.plan = skew->plan;
+        rank->space.plans = PLANS + 1;
+        rank->space.view.first_rank = r;
+        rank->space.scratch[0] = skew->space->scratch[r];
+        ARF_TRY(
+            ARF_CU(driver_of(skew), error, cuStreamCreate, &rank->stream, CU_STREAM_NON_BLOCKING));
+    }
+    return ARFUSE_OK;
+}
+
+static arfuse_status load_helpers(skew_team *skew, arf_error *error)
+{
+    const arf_source sources[] = {{"helpers.cu", helper_text, sizeof helper_text - 1},
+                                  {NULL, NULL, 0}};
+    const arf_device_key *key = &skew->gpu.cuda->key;
+    arf_compiler compiler;
+    arf_image image;
+    ARF_TRY(arf_compiler_open(&compiler, key->capability_major * 10 + key->capability_minor,
+                              skew->gpu.cuda->driver.version / 1000, sources, NULL, error));
+    arfuse_status status = arf_compile(&compiler, "helpers.cu", NULL, 0, &image, error);
+    if (status == ARFUSE_OK)
+        status = ARF_CU(driver_of(skew), error, cuModuleLoadDataEx, &skew->module, image.data, 0,
+                        NULL, NULL);
+    if (status == ARFUSE_OK)
+        status = ARF_CU(driver_of(skew), error, cuModuleGetFunction, &skew->delay, skew->module,
+                        "delay");
+    if (status == ARFUSE_OK)
+        status = ARF_CU(driver_of(skew), error, cuModuleGetFunction, &skew->compare, skew->module,
+                        "compare");
+    arf_image_free(&image);
+    arf_compiler_close(&compiler);
+    return status;
+}
+
+/* What each pattern gives, checked once against the reference; a row does not depend on M. */
+static arfuse_status keep_expected(skew_team *skew, arf_error *error)
+{
+    const arfuse_operands *operands = arf_trial_operands(skew->trial);
+    const size_t bytes = MOST_TOKENS * ROW_BYTES;
+    ARF_TRY(ARF_CU(driver_of(skew), error, cuMemAlloc, &skew->differ, 8));
+    ARF_TRY(ARF_CU(driver_of(skew), error, cuMemsetD8, skew->differ, 0, 8));
+    for (int p = 0; p < ARF_PATTERNS; p++) {
+        arf_launch launch = arf_trial_launch(skew->trial, (arf_pattern)p, MOST_TOKENS);
+        arf_plan plan = gpu_plan(ARF_LL, (arf_pattern)p);
+        ARF_TRY(gpu_prepare(skew->space, &plan, &launch, error));
+        ARF_TRY(arf_trial_poison(skew->trial, error));
+        ARF_TRY(arf_cuda_launch(&skew->space->base, &launch, error));
+        ARF_TRY(gpu_finish(skew->space, error));
+        ARF_TRY(arf_trial_check(skew->trial, (arf_pattern)p, MOST_TOKENS, error));
+        const void *out[2] = {operands->residual_out, operands->norm_out};
+        for (int t = 0; t < 2; t++) {
+            CUdeviceptr *to = &skew->expected[p][t];
+            ARF_TRY(ARF_CU(driver_of(skew), error, cuMemAlloc, to, bytes));
+            ARF_TRY(ARF_CU(driver_of(skew), error, cuMemcpyDtoDAsync, *to,
+                           (CUdeviceptr)(uintptr_t)out[t], bytes, NULL));
+        }
+    }
+    return arf_cuda_synchronize(&skew->space->base, NULL, error);
+}
+
+/* ---- sequences ------------------------------------------------------------------------------- */
+
+/* What every rank does at one place of a sequence; the hold-up is each rank's own. */
+typedef struct skew_call {
+    int plan;
+    int64_t tokens;
+    bool compared;
+} skew_call;
+
+static arfuse_status helper(const skew_team *skew, CUfunction function, unsigned blocks,
+                            unsigned threads, void **parameters, CUstream stream, arf_error *error)
+{
+    CUlaunchConfig config = {.gridDimX = blocks,
+                             .gridDimY = 1,
+                             .gridDimZ = 1,
+                             .blockDimX = threads,
+                             .blockDimY = 1,
+                             .blockDimZ = 1,
+                             .hStream = stream};
+    return ARF_CU(driver_of(skew), error, cuLaunchKernelEx, &config, function, parameters, NULL);
+}
+
+static arfuse_status record_call(skew_team *skew, int r, const skew_call *call, arf_error *error)
+{
+    skew_rank *rank = &skew->rank[r];
+    arf_ready_plan *plan = &skew->plan[call->plan];
+    const arfuse_operands *own = &arf_trial_operands(skew->trial)[r];
+    if (gpu_pick(&skew->state, 4) == 0) {
+        unsigned long long ns = (unsigned long long)gpu_pick(&skew->state, 20000);
+        void *parameters[] = {&ns};
+        ARF_TRY(helper(skew, skew->delay, 1, 1, parameters, rank->stream, error));
+    }
+    arf_launch launch = arf_trial_launch(skew->trial, plan->pattern, call->tokens);
+    launch.operands = own;
+    launch.plan = call->plan;
+    launch.then = plan->plan.protocol == ARF_SEPARATE ? PLANS : -1;
+    ARF_TRY(arf_cuda_enqueue(&rank->space, &launch, rank->stream, error));
+    if (!call->compared)
+        return ARFUSE_OK;
+    const void *out[2] = {own->residual_out, own->norm_out};
+    for (int t = 0; t < 2; t++) {
+        unsigned words = (unsigned)(call->tokens * ROW_BYTES / 4);
+        void *parameters[] = {&out[t], &skew->expected[plan->pattern][t], &words, &skew->differ};
+        ARF_TRY(helper(skew, skew->compare, 8, 256, parameters, rank->stream, error));
+    }
+    return ARFUSE_OK;
+}
+
+static arfuse_status record_sequence(skew_team *skew, int which, arf_error *error)
+{
+    skew_call call[CALLS];
+    for (int i = 0; i < CALLS; i++)
+        call[i] = (skew_call){.plan = skew->only < 0 ? gpu_pick(&skew->state, PLANS) : skew->only,
+                              .tokens = 1 + gpu_pick(&skew->state, MOST_TOKENS),
+                              .compared = i == CALLS - 1 || gpu_pick(&skew->state, 2) == 0};
+    for (int r = 0; r < RANKS; r++) {
+        CUgraph graph = NULL;
+        ARF_TRY(ARF_CU(driver_of(skew), error, cuStreamBeginCapture, skew->rank[r].stream,
+                       CU_STREAM_CAPTURE_MODE_RELAXED));
+        for (int i = 0; i < CALLS; i++)
+            ARF_TRY(record_call(skew, r, &call[i], error));
+        ARF_TRY(ARF_CU(driver_of(skew), error, cuStreamEndCapture, skew->rank[r].stream, &graph));
+        ARF_TRY(ARF_CU(driver_of(skew), error, cuGraphInstantiateWithFlags,
+                       &skew->rank[r].graph[which], graph, 0));
+        driver_of(skew)->cuGraphDestroy(graph);
+        /* A first launch uploads, and may wait for kernels that wait for this rank. */
+        ARF_TRY(ARF_CU(driver_of(skew), error, cuGraphUpload, skew->rank[r].graph[which],
+                       skew->rank[r].stream));
+    }
+    return ARFUSE_OK;
+}
+
+/* Hands all ranks the same sequences, in random order of ranks, and waits for them. */
+static arfuse_status replay(skew_team *skew, int sequences, arf_error *error)
+{
+    for (int i = 0; i < sequences; i++) {
+        int which = gpu_pick(&skew->state, SEQUENCES), first = gpu_pick(&skew->state, RANKS);
+        for (int r = 0; r < RANKS; r++) {
+            skew_rank *rank = &skew->rank[(first + r) % RANKS];
+            ARF_TRY(
+                ARF_CU(driver_of(skew), error, cuGraphLaunch, rank->graph[which], rank->stream));
+        }
+    }
+    for (int r = 0; r < RANKS; r++)
+        ARF_TRY(ARF_CU(driver_of(skew), error, cuStreamSynchronize, skew->rank[r].stream));
+    return gpu_finish(skew->space, error);
+}
+
+/* ---- the test -------------------------------------------------------------------------------- */
+
+static arfuse_status set_up(skew_team *skew, arf_error *error)
+{
+    ARF_TRY(keep_expected(skew, error));
+    ARF_TRY(prepare_plans(skew, error));
+    ARF_TRY(make_ranks(skew, error));
+    ARF_TRY(load_helpers(skew, error));
+    /* The one-grid calls above moved the mailboxes' epochs alike on all ranks: ranks go on from
+     * there. */
+    for (int i = 0; i < SEQUENCES; i++)
+        ARF_TRY(record_sequence(skew, i, error));
+    return ARF_CU(driver_of(skew), error, cuCtxSynchronize);
+}
+
+static arfuse_status stress(skew_team *skew, double until, long most, long *calls, arf_error *error)
+{
+    unsigned long long differ = 0;
+    enum { BATCH = 32 };
+    while (gpu_seconds() < until && *calls < most && differ == 0) {
+        ARF_TRY(replay(skew, BATCH, error));
+        *calls += BATCH * CALLS;
+        ARF_TRY(ARF_CU(driver_of(skew), error, cuMemcpyDtoH, &differ, skew->differ, 8));
+    }
+    if (differ == 0)
+        return ARFUSE_OK;
+    return arf_fail(error, ARFUSE_WRONG_RESULT, "%llu words differ", differ);
+}
+
+static void tear_down(skew_team *skew)
+{
+    const arf_driver *driver = driver_of(skew);
+    for (int r = 0; r < RANKS; r++) {
+        for (int i = 0; i < SEQUENCES; i++)
+            if (skew->rank[r].graph[i] != NULL)
+                driver->cuGraphExecDestroy(skew->rank[r].graph[i]);
+        if (skew->rank[r].stream != NULL)
+            driver->cuStreamDestroy(skew->rank[r].stream);
+    }
+    for (int p = 0; p < ARF_PATTERNS; p++)
+        for (int t = 0; t < 2; t++)
+            if (skew->expected[p][t] != 0)
+                driver->cuMemFree(skew->expected[p][t]);
+    if (skew->differ != 0)
+        driver->cuMemFree(skew->differ);
+    if (skew->module != NULL)
+        driver->cuModuleUnload(skew->module);
+}
+
+static arfuse_status test(double seconds, long most, uint64_t seed, int only, long *calls,
+                          arf_error *error)
+{
+    static skew_team skew;
+    arf_space *space = NULL;
+    arf_shape shape = {RANKS, HIDDEN, TOP_K, ARF_ON, ARF_ON, ARF_ON};
+    arf_space_spec spec = {.shape = shape, .wait_limit_seconds = WAIT_LIMIT_SECONDS};
+    double start = gpu_seconds();
+    skew.state = seed * 2 + 1;
+    skew.only = only;
+    spec.capacity[ARF_LL] = spec.capacity[ARF_BT] = MOST_TOKENS;
+    spec.capacity[ARF_UNFUSED] = spec.capacity[ARF_SEPARATE] = MOST_TOKENS;
+    arfuse_status status = gpu_open(&skew.gpu, RANKS, error);
+    if (status == ARFUSE_OK)
+        status = arf_cuda_space_create(&skew.gpu.cuda->base, &spec, &space, error);
+    skew.space = (arf_cuda_space *)space;
+    if (status == ARFUSE_OK)
+        status = arf_trial_create(&skew.gpu.cuda->base, &shape, MOST_TOKENS, ARF_TRIAL_ADVERSARIAL,
+                                  seed, &skew.trial, error);
+    if (status == ARFUSE_OK)
+        status = arf_cuda_enter(skew.gpu.cuda, error);
+    if (status == ARFUSE_OK) {
+        status = set_up(&skew, error);
+        if (status == ARFUSE_OK)
+            status = stress(&skew, start + seconds, most, calls, error);
+        tear_down(&skew);
+        arf_cuda_leave(skew.gpu.cuda);
+    }
+    arf_trial_destroy(skew.trial);
+    if (space != NULL)
+        arf_cuda_space_destroy(space);
+    gpu_close(&skew.gpu);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    double seconds = 30;
+    long most = 1000000, calls = 0;
+    uint64_t seed = 1;
+    int only = -1;
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (strcmp(argv[i], "--seconds") == 0)
+            seconds = strtod(argv[i + 1], NULL);
+        else if (strcmp(argv[i], "--calls") == 0)
+            most = strtol(argv[i + 1], NULL, 10);
+        else if (strcmp(argv[i], "--seed") == 0)
+            seed = strtoull(argv[i + 1], NULL, 10);
+        else if (strcmp(argv[i], "--only") == 0)
+            only = atoi(argv[i + 1]) % PLANS;
+        else
+            return fprintf(stderr, "gpu_skew_test: unknown option %s\n", argv[i]), 2;
+    }
+    if (!gpu_present()) {
+        gpu_skip("no NVIDIA device here");
+        return gpu_done();
+    }
+    /* A stream that shares a hardware queue would stand behind another rank's waiting kernel. */
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
+    arf_error error = ARF_ERROR_INIT;
+    arfuse_status status = test(seconds, most, seed, only, &calls, &error);
+    gpu_ok(status == ARFUSE_OK, "%d ranks out of step: %ld calls, seed %llu", RANKS, calls,
+           (unsigned long long)seed);
+    if (status != ARFUSE_OK)
+        gpu_note("  %s", error.text);
+    return gpu_done();
+}
