@@ -39,9 +39,11 @@ static arfuse_status agree_routes(const arfuse_workspace *workspace, arf_error *
     if (status != ARFUSE_DISAGREE)
         return status;
     arf_error_clear(error);
-    arf_fail(error, status, "profile: the ranks disagree: routes %016" PRIx64 " from %s", digest,
+    arf_fail(error, status, "routes %016" PRIx64 " from %s", digest,
              workspace->choice.source[ARF_ALLREDUCE]);
-    return arf_team_vote(&workspace->team, status, error);
+    status = arf_team_vote(&workspace->team, status, error);
+    arf_error_prefix(error, "profile: the ranks disagree");
+    return status;
 }
 
 static arfuse_status choose_routes(arfuse_workspace *workspace, const arf_shape *shape,

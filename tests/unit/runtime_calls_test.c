@@ -131,7 +131,8 @@ static void any_route_may_be_forced_for_any_token_count(void **state)
                 call.route = route;
                 passes(case_run(b.workspace, b.trial, (arfuse_pattern)p, call, &error), &error);
             }
-    /* 61 tokens by LL, whose mailbox has 4, are 16 launches; 0 and 1 came by their own route too. */
+    /* 61 tokens by LL, whose mailbox has 4, are 16 launches; 0 and 1 came by their own route too.
+     */
     arfuse_counters counters = ARFUSE_COUNTERS_INIT;
     assert_int_equal(arfuse_route_counters(b.workspace, ARFUSE_ALLREDUCE, 0, &counters), 0);
     assert_int_equal(counters.launches, 1 + 1 + 2 + 7 + 7 + 16 + 2);
