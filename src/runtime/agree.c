@@ -128,10 +128,13 @@ arfuse_status arf_agree_call(arfuse_workspace *workspace, arf_pattern pattern,
         status = digests(workspace, call, &residual, &gamma, error);
     ARF_TRY(arf_team_vote(&workspace->team, status, error));
 
-    char what[96];
-    snprintf(what, sizeof what, "call %" PRIu64 " of this workspace", workspace->calls);
+    /* The number first and alone: it is part of the message about everything else. */
+    arf_fields number = {0};
+    arf_field(&number, "the number of the call", (int64_t)workspace->calls);
+    ARF_TRY(arf_agree(&workspace->team, "checked mode", &number, error));
+    char what[64];
+    snprintf(what, sizeof what, "checked mode, call %" PRIu64, workspace->calls);
     arf_fields fields = {0};
-    arf_field(&fields, "the call's number", (int64_t)workspace->calls);
     arf_field(&fields, "the pattern (0 allreduce, 1 finalize)", pattern);
     arf_field(&fields, "tokens", call->tokens);
     arf_field(&fields, "site", call->site);
