@@ -20,7 +20,7 @@
 
 /* How thorough: on the host device, whose tunings differ little and whose large calls are slow,
  * two token counts and the best one of each. */
-#define MOST_POINTS 5
+#define MOST_POINTS 4
 static int points_of(const arf_bench *bench)
 {
     return bench->set == ARF_SET_HOST ? 2 : MOST_POINTS;
@@ -34,8 +34,8 @@ static int keep_of(const arf_bench *bench)
  * first, since time may run out: few tokens for LL, more for the others. */
 static int screening_points(const arf_course *s, arf_protocol protocol, int64_t tokens[MOST_POINTS])
 {
-    static const double few[MOST_POINTS] = {0, 0.5, 1, 0.25, 0.75};
-    static const double many[MOST_POINTS] = {0.5, 1, 0.75, 0.25, 0};
+    static const double few[MOST_POINTS] = {0, 0.5, 1, 0.25};
+    static const double many[MOST_POINTS] = {0.5, 1, 0.75, 0.25};
     const bool host = s->bench->set == ARF_SET_HOST;
     const double *at = host || protocol == ARF_LL ? few : many;
     const arf_tokens *ladder = &s->schedule->tokens;
