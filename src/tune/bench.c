@@ -135,15 +135,44 @@ static void watch(const arf_bench *bench, const arf_run *run, double seconds)
     arf_watch_begin(seconds, what);
 }
 
-/* Everyone's status and time at once; the message travels only when there is one. */
-static arfuse_status agree(arf_bench *bench, arfuse_status status, double us, double *most,
-                           bool *broken, arf_error *error)
+/* What a process brings out of a step. */
+typedef struct part {
+    double most, least; /* microseconds of its slowest and its fastest rank; 0: not timed */
+    int32_t slowest;    /* team rank */
+    int32_t status, broken;
+} part;
+
+/* A rank this many times slower than the fastest straggles. */
+#define STRAGGLES 1.5
+
+static void note_straggler(arf_bench *bench, const part *all, int processes)
 {
-    struct {
-        double us;
-        int32_t status, broken;
-    } own = {us, status, *broken}, all[ARF_MAX_RANKS];
+    const part *slowest = &all[0];
+    double least = all[0].least;
+    for (int p = 1; p < processes; p++) {
+        if (all[p].most > slowest->most)
+            slowest = &all[p];
+        least = fmin(least, all[p].least);
+    }
+    bench->timings++;
+    if (slowest->most > STRAGGLES * least)
+        bench->straggles[slowest->slowest]++;
+}
+
+int arf_bench_straggler(const arf_bench *bench)
+{
+    for (int rank = 0; rank < bench->tuner->team.tp_size; rank++)
+        if (2 * bench->straggles[rank] > bench->timings)
+            return rank;
+    return -1;
+}
+
+/* Everyone's status and time at once; the message travels only when there is one. */
+static arfuse_status agree(arf_bench *bench, part own, double *most, bool *broken, arf_error *error)
+{
+    part all[ARF_MAX_RANKS];
     const arf_team *team = &bench->tuner->team;
+    own.broken = *broken;
     arf_watch_arrived();
     arf_error gathered = ARF_ERROR_INIT;
     arfuse_status result = arf_team_allgather(team, &own, all, sizeof own, &gathered);
@@ -154,9 +183,11 @@ static arfuse_status agree(arf_bench *bench, arfuse_status status, double us, do
     for (int p = 0; p < team->bootstrap.size; p++) {
         failed |= all[p].status != ARFUSE_OK;
         *broken |= all[p].broken != 0;
-        *most = fmax(*most, all[p].us);
+        *most = fmax(*most, all[p].most);
     }
-    return failed ? arf_team_vote(team, status, error) : ARFUSE_OK;
+    if (!failed && *most > 0)
+        note_straggler(bench, all, team->bootstrap.size);
+    return failed ? arf_team_vote(team, (arfuse_status)own.status, error) : ARFUSE_OK;
 }
 
 /* The candidate's failure may have failed the space for good: then a new one, or the end. */
@@ -201,7 +232,7 @@ static arfuse_status prepare_all(arf_bench *bench, const arf_run *run, arf_launc
     double unused;
     watch(bench, run, patience(bench) + PREPARE_SECONDS);
     arfuse_status status = prepare(bench, run, launch, error);
-    return agree(bench, status, 0, &unused, &broken, error);
+    return agree(bench, (part){.status = (int32_t)status}, &unused, &broken, error);
 }
 
 static arf_launch make_launch(arf_trial *trial, const arf_run *run)
@@ -237,7 +268,7 @@ arfuse_status arf_bench_verify(arf_bench *bench, const arf_run *run, arf_trial_k
     watch(bench, run, patience(bench));
     status = run_and_check(bench, run, &launch, bench->check[kind], error);
     bool broken = is_broken(bench);
-    status = agree(bench, status, 0, &unused, &broken, error);
+    status = agree(bench, (part){.status = (int32_t)status}, &unused, &broken, error);
     arf_watch_end();
     mend(bench, broken, fatal);
     return status;
@@ -249,7 +280,8 @@ arfuse_status arf_bench_time(arf_bench *bench, const arf_run *run, int calls, in
     const arf_tuner *tuner = bench->tuner;
     arf_launch launch = make_launch(bench->timing, run);
     const arf_timing timing = {calls, tuner->options->policy, round};
-    double local[ARF_MAX_RANKS], most = 0;
+    double local[ARF_MAX_RANKS];
+    part own = {0};
     *fatal = false;
     /* Ready from verification; anything that fails here now fails on the rank alone, and the others
      * would wait for it inside the timing. The vote costs one gather. */
@@ -259,11 +291,16 @@ arfuse_status arf_bench_time(arf_bench *bench, const arf_run *run, int calls, in
         return status;
     watch(bench, run, patience(bench));
     status = tuner->device->ops->time(bench->space, &launch, &timing, local, error);
-    if (status == ARFUSE_OK)
-        for (int i = 0; i < tuner->team.local_ranks; i++)
-            most = fmax(most, local[i]);
+    own.status = (int32_t)status;
+    for (int i = 0; status == ARFUSE_OK && i < tuner->team.local_ranks; i++) {
+        if (local[i] > own.most) {
+            own.most = local[i];
+            own.slowest = tuner->team.first_rank + i;
+        }
+        own.least = i == 0 ? local[i] : fmin(own.least, local[i]);
+    }
     bool broken = is_broken(bench);
-    status = agree(bench, status, most, us, &broken, error);
+    status = agree(bench, own, us, &broken, error);
     arf_watch_end();
     mend(bench, broken, fatal);
     return status;

@@ -17,6 +17,8 @@ typedef struct arf_bench {
     arf_set set;
     arf_space_spec spec;
     arf_space *space;
+    int64_t timings, straggles[ARF_MAX_RANKS]; /* by team rank: timings in which it was the slowest,
+                                                  far behind the fastest */
     int curtailed;       /* protocols whose buffers had to be smaller than the schedule wants */
     int64_t most_tokens; /* of the timing trial */
     arf_trial *timing;   /* NULL on a device that computes nothing */
@@ -49,6 +51,10 @@ arfuse_status arf_bench_verify(arf_bench *bench, const arf_run *run, arf_trial_k
 /* Microseconds a call, maximum over all ranks, equal on all. */
 arfuse_status arf_bench_time(arf_bench *bench, const arf_run *run, int calls, int64_t round,
                              double *us, bool *fatal, arf_error *error);
+
+/* The team rank that straggled in most timings, -1: none. Ranks wait for each other in every call,
+ * so one that is far behind all the time has a slow link, clock or neighbour of its own. */
+int arf_bench_straggler(const arf_bench *bench);
 
 /* Tokens of the trials that verification uses: at most this many. */
 #define ARF_VERIFY_TOKENS 19

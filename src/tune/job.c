@@ -192,6 +192,10 @@ static void say_goodbye(const arf_tuner *tuner, const outcome *out)
         arf_voice_warn("times moved by up to %.0f %% while a point was measured (clocks, or other "
                        "work on this machine)",
                        out->sweep.worst_drift * 100);
+    if (out->sweep.straggler >= 0)
+        arf_voice_warn("rank %d took far longer than the fastest rank in most timings: look at its "
+                       "GPU, link and core before you trust these times",
+                       out->sweep.straggler);
     if (out->sweep.clock_change > 0.05)
         arf_voice_warn(
             "the same call became up to %.0f %% slower or faster during the run (clocks, "

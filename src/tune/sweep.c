@@ -245,6 +245,7 @@ arfuse_status arf_sweep_run(arf_bench *bench, const arf_schedule *schedule, arf_
         free(s.who);
         arf_field_free(&s.field);
     }
+    sweep->straggler = arf_bench_straggler(bench);
     sweep->clock_change = arf_anchor_change(&anchor);
     return status;
 }

@@ -16,6 +16,7 @@ typedef struct arf_sweep {
     int unmeasured[ARF_PATTERNS]; /* points of the ladder that the budget did not reach */
     int noisy;                    /* points that missed the noise aim */
     double worst_noise, worst_drift;
+    int straggler;                   /* the team rank that was far behind most of the time, or -1 */
     double clock_change;             /* how much slower the same call became, relative */
     arf_regret regret[ARF_PATTERNS]; /* at token counts that the fit has not seen; 0 points: none */
     int verified, timed;             /* candidates; points */

@@ -122,7 +122,7 @@ fault absent 9 "ll bt unfused" "ll bt separate" "rank 5 did not arrive"
 fault launch 9 "ll bt ht" "ll bt ht" "rank 2: the launch of ll"
 fault prepare 9 "ll ht" "ll ht" "rank 7: bt does not compile"
 fault memory 9 "ll bt ht unfused" "ll bt ht separate" "rank 1: out of device memory for ht at 8192 tokens"
-fault slow-rank 0 "ll bt ht" "ll bt ht" "wrote"
+fault slow-rank 0 "ll bt ht" "ll bt ht" "rank 4 took far longer than the fastest rank"
 fault clock-drop 0 "ll bt ht" "ll bt ht" "the same call became up to 2"
 
 # Clocks that drop change no choice.
