@@ -3,6 +3,7 @@
 # make                build/: arfuse-tune, arfuse-profile, libarfuse.so, libarfuse.a, examples
 # make check          every test that a machine without a GPU can run
 # make check-long     the same with more seeds, more kills, longer runs
+# make fuzz           libFuzzer on everything that reads untrusted bytes (tests/fuzz); needs clang
 # make bench          host benchmarks: two things in one run, and their ratio
 # make install        to PREFIX (/usr/local), under DESTDIR if given; make uninstall
 #
@@ -81,6 +82,7 @@ mpi_src := $(wildcard tests/mpi/*_test.c)
 gpu_src := $(if $(with_cuda),$(wildcard tests/gpu/*_test.c))
 gpu_helper_src := $(filter-out %_test.c,$(wildcard tests/gpu/*.c))
 bench_src := $(wildcard tests/bench/*_bench.c)
+fuzz_src := $(wildcard tests/fuzz/*_fuzz.c)
 helper_src := $(wildcard tests/support/*.c)
 
 object = $(patsubst %.c,$(OBJ)/%.o,$(1))
@@ -90,15 +92,16 @@ examples := $(call program,examples,$(example_src))
 units := $(call program,tests,$(unit_src))
 mpis := $(call program,tests,$(mpi_src))
 gpus := $(call program,tests,$(gpu_src))
+replays := $(patsubst tests/fuzz/%_fuzz.c,$(BUILD)/tests/%_replay,$(fuzz_src))
 benches := $(call program,tests,$(bench_src))
 
 programs := $(if $(tune_src),$(BUILD)/arfuse-tune) $(if $(cli_src),$(BUILD)/arfuse-profile)
 libraries := $(BUILD)/libarfuse.so $(BUILD)/libarfuse.a
 
-.PHONY: all lib tests check check-long modelcheck bench install uninstall clean format
+.PHONY: all lib tests check check-long modelcheck fuzz bench install uninstall clean format
 all: $(programs) $(libraries) $(examples)
 lib: $(libraries)
-tests: all $(units) $(mpis) $(gpus)
+tests: all $(units) $(mpis) $(gpus) $(replays)
 
 .SECONDARY:
 
@@ -191,6 +194,13 @@ $(BUILD)/tests/%_bench: $(OBJ)/tests/bench/%_bench.o $(OBJ)/libcore.a
 	$(quiet)mkdir -p $(@D)
 	$(quiet)$(CC) -o $@ $^ $(LDFLAGS_ALL) $(LIBS)
 
+# A fuzz target without libFuzzer, that replays files.
+$(BUILD)/tests/%_replay: $(OBJ)/tests/fuzz/%_fuzz.o $(OBJ)/tests/fuzz/replay.o $(OBJ)/libtune.a \
+  $(OBJ)/libcore.a
+	$(call say,LINK,$@)
+	$(quiet)mkdir -p $(@D)
+	$(quiet)$(CC) -o $@ $^ $(LDFLAGS_ALL) $(LIBS)
+
 # ---- tests ------------------------------------------------------------------------------------
 
 check: tests
@@ -202,6 +212,25 @@ check-long: tests
 # The waits, model-checked: every model holds, every twin with a planted fault fails.
 modelcheck:
 	$(quiet)tests/run tests/model/run.sh
+
+# The targets are one whole program each for clang, so that libFuzzer sees every edge.
+FUZZ_CC ?= $(firstword $(foreach c,clang clang-14 clang-16 clang-18,$(shell command -v $(c))) clang)
+FUZZ_RUNS ?= 100000
+fuzz_lib_src := $(foreach d,base rules profile fit,$(wildcard src/$(d)/*.c)) src/tune/tokens.c
+fuzzers := $(patsubst tests/fuzz/%.c,build/fuzz/%,$(fuzz_src))
+
+build/fuzz/%_fuzz: tests/fuzz/%_fuzz.c tests/fuzz/fuzz.h $(fuzz_lib_src) Makefile
+	$(call say,FUZZER,$@)
+	$(quiet)mkdir -p $(@D)
+	$(quiet)$(FUZZ_CC) -std=c17 -D_GNU_SOURCE -Isrc -Itests -O2 -g -ffp-contract=off \
+	  -fno-math-errno -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
+	  -DARF_VERSION='"$(VERSION)"' -DARF_PREFIX='"$(PREFIX)"' -DARF_DATADIR='"$(DATADIR)"' \
+	  -o $@ $< $(fuzz_lib_src) $(LIBS)
+
+fuzz: $(fuzzers)
+	$(quiet)cd build/fuzz && for f in $(notdir $(fuzzers)); do n=$${f%_fuzz}; mkdir -p corpus/$$n; \
+	  ./$$f -runs=$(FUZZ_RUNS) -timeout=10 -rss_limit_mb=4096 -print_final_stats=1 \
+	  -dict=../../tests/fuzz/words.dict corpus/$$n ../../tests/fuzz/corpus/$$n || exit 1; done
 
 bench: all $(benches)
 	$(quiet)for b in $(benches); do $$b || exit 1; done

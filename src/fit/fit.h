@@ -81,6 +81,8 @@ arfuse_status arf_regret_of(const arf_samples *held_out, arf_pattern pattern,
 
 /* "tokens,count" a line, one count a line, or the runtime's histogram dump. */
 arfuse_status arf_weights_load(const char *path, arf_weights *weights, arf_error *error);
+arfuse_status arf_weights_parse(const char *name, const char *text, size_t bytes,
+                                arf_weights *weights, arf_error *error);
 void arf_weights_free(arf_weights *weights);
 
 #endif

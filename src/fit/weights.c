@@ -27,7 +27,7 @@ typedef struct weights_reader {
     const char *path;
     int line;
     int columns, tokens_column, count_column; /* columns 0: not known yet; count_column -1: none */
-    int64_t tokens;
+    int64_t tokens, least, most;              /* of the line; of all lines */
     double count;
 } weights_reader;
 
@@ -122,25 +122,33 @@ static arfuse_status read_line(weights_reader *reader, char *line, bool *has_val
 }
 
 /* One place for each token count up to the limit, so that repeats add up without sorting. */
-static arfuse_status read_text(const char *path, char *text, double *count, arf_error *error)
+static arfuse_status read_text(weights_reader *reader, char *text, double *count, arf_error *error)
 {
-    weights_reader reader = {.path = path};
     char *rest = text;
     for (char *line = strsep(&rest, "\n"); line != NULL; line = strsep(&rest, "\n")) {
         bool has_value;
-        reader.line++;
-        ARF_TRY(read_line(&reader, line, &has_value, error));
-        if (has_value)
-            count[reader.tokens] += reader.count;
+        reader->line++;
+        ARF_TRY(read_line(reader, line, &has_value, error));
+        if (!has_value)
+            continue;
+        count[reader->tokens] += reader->count;
+        if (!isfinite(count[reader->tokens]))
+            return arf_fail(error, ARFUSE_USAGE,
+                            "%s: line %d: the counts of %lld tokens add up to more than a number "
+                            "holds",
+                            reader->path, reader->line, (long long)reader->tokens);
+        reader->least = reader->tokens < reader->least ? reader->tokens : reader->least;
+        reader->most = reader->tokens > reader->most ? reader->tokens : reader->most;
     }
     return ARFUSE_OK;
 }
 
-static arfuse_status collect(const char *path, const double *count, arf_weights *weights,
-                             arf_error *error)
+static arfuse_status collect(const weights_reader *reader, const double *count,
+                             arf_weights *weights, arf_error *error)
 {
+    const char *path = reader->path;
     int kinds = 0;
-    for (int64_t tokens = 0; tokens <= ARF_MAX_TOKENS; tokens++)
+    for (int64_t tokens = reader->least; tokens <= reader->most; tokens++)
         kinds += count[tokens] > 0.0;
     if (kinds == 0)
         return arf_fail(error, ARFUSE_USAGE, "%s: no token count with a count above 0", path);
@@ -150,7 +158,7 @@ static arfuse_status collect(const char *path, const double *count, arf_weights 
         arf_weights_free(weights);
         return arf_fail(error, ARFUSE_FAILURE, "%s: out of memory", path);
     }
-    for (int64_t tokens = 0; tokens <= ARF_MAX_TOKENS; tokens++) {
+    for (int64_t tokens = reader->least; tokens <= reader->most; tokens++) {
         if (!(count[tokens] > 0.0))
             continue;
         weights->tokens[weights->count] = tokens;
@@ -159,26 +167,45 @@ static arfuse_status collect(const char *path, const double *count, arf_weights 
     return ARFUSE_OK;
 }
 
+static arfuse_status parse(const char *path, char *text, size_t bytes, arf_weights *weights,
+                           arf_error *error)
+{
+    weights_reader reader = {.path = path, .least = ARF_MAX_TOKENS, .most = -1};
+    arf_locale locale;
+    if (memchr(text, '\0', bytes) != NULL)
+        return arf_fail(error, ARFUSE_USAGE, "%s: not a text file", path);
+    double *count = calloc((size_t)ARF_MAX_TOKENS + 1, sizeof *count);
+    if (count == NULL || !arf_locale_enter(&locale)) {
+        free(count);
+        return arf_fail(error, ARFUSE_FAILURE, "%s: out of memory", path);
+    }
+    arfuse_status status = read_text(&reader, text, count, error);
+    arf_locale_leave(&locale);
+    if (status == ARFUSE_OK)
+        status = collect(&reader, count, weights, error);
+    free(count);
+    return status;
+}
+
+arfuse_status arf_weights_parse(const char *name, const char *text, size_t bytes,
+                                arf_weights *weights, arf_error *error)
+{
+    char *copy = malloc(bytes + 1);
+    if (copy == NULL)
+        return arf_fail(error, ARFUSE_FAILURE, "%s: out of memory", name);
+    memcpy(copy, text, bytes);
+    copy[bytes] = '\0';
+    arfuse_status status = parse(name, copy, bytes, weights, error);
+    free(copy);
+    return status;
+}
+
 arfuse_status arf_weights_load(const char *path, arf_weights *weights, arf_error *error)
 {
     char *text;
     size_t bytes;
-    arfuse_status status = arf_read_file(path, WEIGHTS_MAX_BYTES, &text, &bytes, error);
-    if (status != ARFUSE_OK)
-        return status;
-    double *count = calloc((size_t)ARF_MAX_TOKENS + 1, sizeof *count);
-    arf_locale locale;
-    if (memchr(text, '\0', bytes) != NULL) {
-        status = arf_fail(error, ARFUSE_USAGE, "%s: not a text file", path);
-    } else if (count == NULL || !arf_locale_enter(&locale)) {
-        status = arf_fail(error, ARFUSE_FAILURE, "%s: out of memory", path);
-    } else {
-        status = read_text(path, text, count, error);
-        arf_locale_leave(&locale);
-        if (status == ARFUSE_OK)
-            status = collect(path, count, weights, error);
-    }
-    free(count);
+    ARF_TRY(arf_read_file(path, WEIGHTS_MAX_BYTES, &text, &bytes, error));
+    arfuse_status status = parse(path, text, bytes, weights, error);
     free(text);
     return status;
 }

@@ -108,6 +108,7 @@ static void test_refusals(void **state)
     refuse("8,1\n9\n", "line 2", "columns");
     refuse("8\n9,1\n", "line 2", "columns");
     refuse("1,2,3\n", "line 1", "3 columns");
+    refuse("5,1e308\n4,1\n5,1e308\n", "line 3", "more than a number holds");
     refuse("8,1\n-1,1\n", "line 2", "-1");
     refuse("8,1\n1.5,1\n", "line 2", "1.5");
     refuse("1048577\n", "line 1", "1048577");
