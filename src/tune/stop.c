@@ -205,8 +205,10 @@ void arf_stop_install(const arf_group *group)
     handle(SIGINT, on_signal);
     handle(SIGTERM, on_signal);
     handle(SIGALRM, on_alarm);
-    /* A reader that has gone away (| head) is a failed write with a message, not a silent death. */
+    /* A reader that has gone away (| head), or a limit on the size of files, is a failed write with
+     * a message, not a silent death. */
     handle(SIGPIPE, SIG_IGN);
+    handle(SIGXFSZ, SIG_IGN);
 }
 
 void arf_stop_ignore(void)
