@@ -77,15 +77,15 @@ static bool add(arf_schedule *s, arf_pattern pattern, const arf_plan *plan, arf_
         race->candidate = grown;
         race->room = room;
     }
-    /* What the two strongest simple rivals are is fixed by the design, not by their speed. */
-    bool rival = plan->protocol == ARF_UNFUSED || plan->protocol == ARF_SEPARATE;
+    /* The best guess of a protocol stands for it to the end, whatever screening has time for; for
+     * unfused and separate the design asks that, as the strongest simple rivals. */
+    bool first = true;
     for (int i = 0; i < race->count; i++)
-        rival &=
-            race->candidate[i].plan.protocol != plan->protocol; /* the best guess stands for it */
+        first &= race->candidate[i].plan.protocol != plan->protocol;
     race->candidate[race->count++] = (arf_candidate){
         .plan = *plan,
         .origin = origin,
-        .always = origin == ARF_ORIGIN_DEFAULT || rival,
+        .always = origin == ARF_ORIGIN_DEFAULT || first,
         .limit = arf_sweep_limit(&s->problem, pattern, plan->protocol),
     };
     return true;

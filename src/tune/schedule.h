@@ -19,7 +19,7 @@ typedef enum arf_origin {
 typedef struct arf_candidate {
     arf_plan plan;
     arf_origin origin;
-    bool always;   /* stays in the race to the last point: defaults, unfused, separate */
+    bool always;   /* stays in the race to the last point: defaults, each protocol's best guess */
     int64_t limit; /* the most tokens it is tried with: the sweep limit of its protocol */
 } arf_candidate;
 

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "tune/measure.h"
 #include "tune/voice.h"
@@ -68,17 +69,36 @@ static arfuse_status verify_one(arf_bench *bench, const arf_schedule *schedule, 
     return ARFUSE_OK;
 }
 
+/* The first of each protocol, then the second of each, and so on: a budget that is too short for
+ * all shall not be spent on one protocol. The caller frees. */
+static int *in_turn(const arf_field *field)
+{
+    int *order = malloc((size_t)(field->count + 1) * sizeof *order);
+    for (int place = 0, turn = 0; order != NULL && place < field->count; turn++) {
+        int seen[ARF_PROTOCOLS] = {0};
+        for (int i = 0; i < field->count; i++)
+            if (seen[field->entrant[i].candidate->plan.protocol]++ == turn)
+                order[place++] = i;
+    }
+    return order;
+}
+
 arfuse_status arf_verify(arf_bench *bench, const arf_schedule *schedule, arf_store *store,
                          arf_field *field, double deadline, arf_sweep *sweep, arf_error *error)
 {
     int skipped = 0, expired[ARF_PROTOCOLS] = {0};
-    for (int i = 0; i < field->count; i++) {
+    int *order = in_turn(field);
+    arfuse_status status = ARFUSE_OK;
+    if (order == NULL)
+        return arf_fail(error, ARFUSE_FAILURE, "out of memory for %d candidates", field->count);
+    for (int place = 0; place < field->count && status == ARFUSE_OK; place++) {
+        const int i = order[place];
         arf_entrant *e = &field->entrant[i];
         int *of_protocol = &expired[e->candidate->plan.protocol];
         if (e->standing != ARF_STANDING_IN || e->limit < 1)
             continue;
-        double seconds;
-        ARF_TRY(arf_tuner_seconds(bench->tuner, &seconds, error));
+        double seconds = 0;
+        ARF_TRY_GOTO(status, arf_tuner_seconds(bench->tuner, &seconds, error), out);
         /* Beyond the deadline neighbours are given up, never what always races. */
         if (seconds > deadline && !e->candidate->always) {
             e->standing = ARF_STANDING_SCREENED;
@@ -89,13 +109,15 @@ arfuse_status arf_verify(arf_bench *bench, const arf_schedule *schedule, arf_sto
             char why[ARF_NOTE_TEXT];
             snprintf(why, sizeof why, "not tried: %d candidates of %s before it waited in vain",
                      *of_protocol, arf_protocol_name(e->candidate->plan.protocol));
-            ARF_TRY(leave(store, field, i, 1, ARFUSE_TIMEOUT, why, sweep, error));
+            status = leave(store, field, i, 1, ARFUSE_TIMEOUT, why, sweep, error);
             continue;
         }
-        ARF_TRY(verify_one(bench, schedule, store, field, i, of_protocol, sweep, error));
+        status = verify_one(bench, schedule, store, field, i, of_protocol, sweep, error);
     }
+out:
+    free(order);
     if (skipped > 0)
         arf_voice_warn("%s: %d candidates stay unexplored; a larger --budget tries them",
                        arf_pattern_name(field->pattern), skipped);
-    return ARFUSE_OK;
+    return status;
 }

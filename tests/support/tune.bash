@@ -1,5 +1,5 @@
+#!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# shellcheck shell=bash
 # What the tests of arfuse-tune under mpirun share: TAP lines, a launcher, a run that is looked at.
 # shellcheck disable=SC2034 # whoever sources it reads them
 # Sourced from the top folder, where tests/run stands.
