@@ -54,6 +54,13 @@ void gpu_ok(bool passed, const char *format, ...)
     failures += !passed;
 }
 
+void gpu_report(arfuse_status status, const arf_error *error, const char *what)
+{
+    gpu_ok(status == ARFUSE_OK, "%s", what);
+    if (status != ARFUSE_OK)
+        gpu_note("  %s", error->text);
+}
+
 void gpu_skip(const char *format, ...)
 {
     va_list arguments;
@@ -136,14 +143,8 @@ void gpu_drop(arf_cuda_space *space, CUgraphExec graph)
 
 arfuse_status gpu_finish(arf_cuda_space *space, arf_error *error)
 {
-    arfuse_culprit culprit;
     ARF_TRY(arf_cuda_synchronize(&space->base, NULL, error));
-    ARF_TRY(arf_cuda_synchronize(&space->base, (arfuse_stream)space->stream, error));
-    if (arf_cuda_state(&space->base, &culprit) == ARFUSE_OK)
-        return ARFUSE_OK;
-    return arf_fail(error, ARFUSE_TIMEOUT, "rank %d is missing: stage %d, token %lld, epoch %llu",
-                    culprit.rank, culprit.stage, (long long)culprit.token,
-                    (unsigned long long)culprit.epoch);
+    return arf_cuda_synchronize(&space->base, (arfuse_stream)space->stream, error);
 }
 
 /* ---- plans ---------------------------------------------------------------------------------- */
@@ -185,6 +186,19 @@ arfuse_status gpu_compile(arf_compiler *compiler, const arf_step *step, arf_erro
     ARF_TRY(arf_compile(compiler, name, defines, step->defines, &image, error));
     arf_image_free(&image);
     return ARFUSE_OK;
+}
+
+arfuse_status gpu_compile_plan(arf_compiler *compiler, const arf_shape *shape, int local_ranks,
+                               arf_pattern pattern, const arf_plan *plan, arf_error *error)
+{
+    arf_recipe recipe;
+    ARF_TRY(arf_recipe_make(shape, local_ranks, pattern, plan, &recipe, error));
+    for (int i = 0; i < recipe.steps; i++)
+        ARF_TRY(gpu_compile(compiler, &recipe.step[i], error));
+    if (plan->protocol != ARF_SEPARATE)
+        return ARFUSE_OK;
+    arf_plan behind = gpu_plan(ARF_LL, ARF_ALLREDUCE);
+    return gpu_compile_plan(compiler, shape, local_ranks, ARF_ALLREDUCE, &behind, error);
 }
 
 /* ---- chance --------------------------------------------------------------------------------- */

@@ -23,6 +23,7 @@ void gpu_close(gpu_team *gpu);
 
 /* TAP: numbered lines; gpu_done prints the plan and returns the exit status. */
 void gpu_ok(bool passed, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void gpu_report(arfuse_status status, const arf_error *error, const char *what);
 void gpu_skip(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void gpu_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int gpu_done(void);
@@ -47,6 +48,9 @@ arfuse_status gpu_prepare(arf_cuda_space *space, const arf_plan *plan, arf_launc
 
 /* Compiles one step into the cache; needs no GPU. */
 arfuse_status gpu_compile(arf_compiler *compiler, const arf_step *step, arf_error *error);
+/* All steps of a plan, and of the LL plan behind a separate finalize. */
+arfuse_status gpu_compile_plan(arf_compiler *compiler, const arf_shape *shape, int local_ranks,
+                               arf_pattern pattern, const arf_plan *plan, arf_error *error);
 
 /* xorshift: tests are a function of their seed. */
 uint64_t gpu_random(uint64_t *state);

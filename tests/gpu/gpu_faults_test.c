@@ -83,9 +83,12 @@ static arfuse_status run(fault_scene *at, CUgraphExec graph, double *seconds, ar
         ARF_TRY(gpu_replay(at->space, graph, error));
     else
         ARF_TRY(arf_cuda_launch(&at->space->base, &at->launch, error));
-    ARF_TRY(arf_cuda_synchronize(&at->space->base, NULL, error));
-    ARF_TRY(arf_cuda_synchronize(&at->space->base, (arfuse_stream)at->space->stream, error));
+    arf_error expiry = ARF_ERROR_INIT;
+    arfuse_status status = gpu_finish(at->space, &expiry);
     *seconds = gpu_seconds() - start;
+    if (status != ARFUSE_TIMEOUT)
+        return arf_fail(error, ARFUSE_FAILURE, "the call ended with %d: %s", (int)status,
+                        expiry.text);
     return ARFUSE_OK;
 }
 

@@ -8,13 +8,20 @@
 static const int hidden_sizes[] = {2880, 4096, 5120, 6144, 7168, 8192, 16384};
 static const int rank_counts[] = {2, 4, 8, 16};
 static const int token_counts[] = {1, 2, 3, 8, 17, 64, 257, 1024};
-#define TOP_K 8
+static const int top_ks[] = {1, 8, 10};
+/* rms_norm, residual, shared_expert */
+static const arf_switch switches[][3] = {{ARF_ON, ARF_ON, ARF_ON},
+                                         {ARF_OFF, ARF_ON, ARF_ON},
+                                         {ARF_ON, ARF_OFF, ARF_ON},
+                                         {ARF_ON, ARF_ON, ARF_OFF},
+                                         {ARF_OFF, ARF_OFF, ARF_OFF}};
 
 enum form { LL_TWO_KERNELS, LL_ONE_KERNEL, BT, UNFUSED, SEPARATE, FORMS };
 #define TUNINGS 8 /* 0: every knob at its fallback; the others drawn */
 
-enum factor { HIDDEN, RANKS, PATTERN, TOKENS, FORM, TUNING, KIND, GRAPH, FACTORS };
-static const int levels[FACTORS] = {7, 4, ARF_PATTERNS, 8, FORMS, TUNINGS, ARF_TRIAL_KINDS, 2};
+enum factor { HIDDEN, RANKS, TOP_K, SWITCHES, PATTERN, TOKENS, FORM, TUNING, KIND, GRAPH, FACTORS };
+static const int levels[FACTORS] = {7, 4, 3, 5, ARF_PATTERNS, 8, FORMS, TUNINGS, ARF_TRIAL_KINDS,
+                                    2};
 #define MAX_LEVELS 8
 
 typedef struct slice_choice {
@@ -65,12 +72,13 @@ static arf_plan plan_of(const slice_choice *choice, uint64_t seed)
 
 static arf_shape shape_of(const slice_choice *choice)
 {
+    const arf_switch *on = switches[choice->level[SWITCHES]];
     return (arf_shape){.tp_size = rank_counts[choice->level[RANKS]],
                        .hidden_size = hidden_sizes[choice->level[HIDDEN]],
-                       .top_k = TOP_K,
-                       .rms_norm = ARF_ON,
-                       .residual = ARF_ON,
-                       .shared_expert = ARF_ON};
+                       .top_k = top_ks[choice->level[TOP_K]],
+                       .rms_norm = on[0],
+                       .residual = on[1],
+                       .shared_expert = on[2]};
 }
 
 static bool can_be(const slice_choice *choice, uint64_t seed)
@@ -82,7 +90,7 @@ static bool can_be(const slice_choice *choice, uint64_t seed)
     int64_t tokens = token_counts[choice->level[TOKENS]];
     /* Expected results are made on one core: a case must not take longer than seconds. */
     int64_t values =
-        tokens * shape.hidden_size * shape.tp_size * (pattern == ARF_FINALIZE ? TOP_K : 1);
+        tokens * shape.hidden_size * shape.tp_size * (pattern == ARF_FINALIZE ? shape.top_k : 1);
     return values <= (int64_t)700 << 20 &&
            arf_recipe_make(&shape, shape.tp_size, pattern, &plan, &recipe, NULL) == ARFUSE_OK;
 }
@@ -113,10 +121,12 @@ static void describe(slice_case *one, const slice_choice *choice)
     char tuning[160];
     arf_tuning_text(arf_knobs(ARF_SET_ARFUSE, one->plan.protocol, one->pattern), &one->plan.tuning,
                     tuning, sizeof tuning);
-    snprintf(one->text, sizeof one->text, "H %d R %d M %d %s %s %s %s: %s", one->shape.hidden_size,
-             one->shape.tp_size, (int)one->tokens, arf_pattern_name(one->pattern),
-             arf_protocol_name(one->plan.protocol), kinds[one->kind],
-             choice->level[GRAPH] ? "graph" : "eager", tuning);
+    snprintf(one->text, sizeof one->text, "H %d R %d K %d%s%s%s M %d %s %s %s %s: %s",
+             one->shape.hidden_size, one->shape.tp_size, one->shape.top_k,
+             one->shape.rms_norm ? "" : " no norm", one->shape.residual ? "" : " no residual",
+             one->shape.shared_expert ? "" : " no shared", (int)one->tokens,
+             arf_pattern_name(one->pattern), arf_protocol_name(one->plan.protocol),
+             kinds[one->kind], choice->level[GRAPH] ? "graph" : "eager", tuning);
 }
 
 static void add(slice_set *slice, const slice_choice *choice, uint64_t seed)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A seeded pairwise slice of (hidden size, ranks, pattern, tokens, protocol, tuning,
- * kind of data, eager or graph): every pair of two values that can occur together
+ * A seeded pairwise slice of (hidden size, ranks, top-k, switches, pattern, tokens,
+ * protocol, tuning, kind of data, eager or graph): every pair of two values that can occur together
  * occurs in some case.
  */
 #ifndef ARF_TESTS_GPU_SLICE_H
@@ -17,7 +17,7 @@ typedef struct slice_case {
     arf_trial_kind kind;
     bool graph;
     uint64_t seed;
-    char text[256]; /* what it is, for a TAP line */
+    char text[320]; /* what it is, for a TAP line */
 } slice_case;
 
 #define SLICE_MAX_CASES 160

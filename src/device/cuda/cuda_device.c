@@ -247,6 +247,7 @@ const arf_device_ops arf_cuda_device = {
     .prepare = arf_cuda_prepare,
     .launch = arf_cuda_launch,
     .synchronize = arf_cuda_synchronize,
+    .capturing = arf_cuda_capturing,
     .time = arf_cuda_time,
     .state = arf_cuda_state,
     .allocate = cuda_allocate,

@@ -88,6 +88,8 @@ arfuse_status arf_cuda_space_create(arf_device *device, const arf_space_spec *sp
                                     arf_space **space, arf_error *error);
 void arf_cuda_space_destroy(arf_space *space);
 arfuse_status arf_cuda_state(const arf_space *space, arfuse_culprit *culprit);
+/* ARFUSE_TIMEOUT in words, when a wait on a peer has expired. */
+arfuse_status arf_cuda_expired(const arf_cuda_space *space, arf_error *error);
 
 /* prepare.c */
 arfuse_status arf_cuda_prepare(arf_space *space, arf_pattern pattern, const arf_plan *plan, int *id,
@@ -99,6 +101,7 @@ arfuse_status arf_cuda_ready(arf_cuda_space *space, const arf_step *recipe, arf_
 /* launch.c */
 arfuse_status arf_cuda_launch(arf_space *space, const arf_launch *launch, arf_error *error);
 arfuse_status arf_cuda_synchronize(arf_space *space, arfuse_stream stream, arf_error *error);
+bool arf_cuda_capturing(const arf_space *space, arfuse_stream stream);
 /* What a launch refuses. */
 arfuse_status arf_cuda_check(const arf_cuda_space *space, const arf_launch *launch,
                              arf_error *error);

@@ -45,8 +45,9 @@ static void use_scratch(arf_operand_table *table, int ranks)
 /* ---- launching ------------------------------------------------------------------------------ */
 
 static CUresult launch_step(const arf_cuda_space *space, const arf_ready_step *step, arf_call *call,
-                            arf_operand_table *table, CUstream stream)
+                            arf_operand_table *table, bool plain, CUstream stream)
 {
+    unsigned attributes = step->attributes - (plain && step->recipe.dependent);
     int64_t rows = arf_step_rows(&step->recipe, &space->base.spec.shape, call->tokens);
     if (rows > step->most_rows)
         rows = step->most_rows;
@@ -59,7 +60,7 @@ static CUresult launch_step(const arf_cuda_space *space, const arf_ready_step *s
                              .sharedMemBytes = step->recipe.shared_bytes,
                              .hStream = stream,
                              .attrs = (CUlaunchAttribute *)(uintptr_t)step->attribute,
-                             .numAttrs = step->attributes};
+                             .numAttrs = attributes};
     void *parameters[] = {call, (void *)(uintptr_t)&space->view, table};
     return device_of(space)->driver.cuLaunchKernelEx(&config, step->function, parameters, NULL);
 }
@@ -85,9 +86,10 @@ static void tell_peers(arf_cuda_space *space, const arf_call *call, CUstream str
     *space->mirror = word;
 }
 
+/* `plain`: the first step does not overlap the kernel before it; inside the call steps do. */
 static arfuse_status enqueue_plan(arf_cuda_space *space, const arf_ready_plan *plan, arf_call *call,
-                                  arf_operand_table *table, int enqueued, CUstream stream,
-                                  arf_error *error)
+                                  arf_operand_table *table, int enqueued, bool plain,
+                                  CUstream stream, arf_error *error)
 {
     unsigned common = call->flags;
     for (int i = 0; i < plan->steps; i++) {
@@ -95,7 +97,7 @@ static arfuse_status enqueue_plan(arf_cuda_space *space, const arf_ready_plan *p
         if (step->recipe.from_scratch)
             use_scratch(table, step->recipe.local_ranks);
         call->flags = common | step->recipe.flags;
-        CUresult result = launch_step(space, step, call, table, stream);
+        CUresult result = launch_step(space, step, call, table, plain && i == 0, stream);
         if (result == CUDA_SUCCESS)
             continue;
         if (enqueued + i > 0)
@@ -120,13 +122,15 @@ arfuse_status arf_cuda_enqueue(arf_cuda_space *space, const arf_launch *launch, 
                      .weight_bias = launch->weight_bias,
                      .routed_scale = launch->routed_scale};
     if (launch->operands != NULL && launch->operands->weights_type == ARFUSE_WEIGHTS_FP32)
-        call.flags = ARF_WEIGHTS_ARE_FP32;
-    ARF_TRY(enqueue_plan(space, plan, &call, &table, 0, stream, error));
+        call.flags |= ARF_WEIGHTS_ARE_FP32;
+    if (launch->early_shared)
+        call.flags |= ARF_SHARED_EARLY;
+    ARF_TRY(enqueue_plan(space, plan, &call, &table, 0, launch->plain, stream, error));
     if (launch->then < 0)
         return ARFUSE_OK;
     use_scratch(&table, ranks);
-    return enqueue_plan(space, &space->plan[launch->then], &call, &table, plan->steps, stream,
-                        error);
+    return enqueue_plan(space, &space->plan[launch->then], &call, &table, plan->steps, false,
+                        stream, error);
 }
 
 /* ---- the seam's functions -------------------------------------------------------------------- */
@@ -184,5 +188,16 @@ arfuse_status arf_cuda_synchronize(arf_space *base, arfuse_stream stream, arf_er
     arfuse_status status =
         ARF_CU(&device_of(space)->driver, error, cuStreamSynchronize, (CUstream)stream);
     arf_cuda_leave(device_of(space));
-    return status;
+    return status == ARFUSE_OK ? arf_cuda_expired(space, error) : status;
+}
+
+bool arf_cuda_capturing(const arf_space *base, arfuse_stream stream)
+{
+    const arf_cuda_space *space = (const arf_cuda_space *)base;
+    CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+    if (arf_cuda_enter(device_of(space), NULL) != ARFUSE_OK)
+        return false;
+    device_of(space)->driver.cuStreamIsCapturing((CUstream)stream, &capturing);
+    arf_cuda_leave(device_of(space));
+    return capturing == CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }

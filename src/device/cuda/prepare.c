@@ -128,13 +128,14 @@ static void choose_attributes(arf_ready_step *ready)
         add_attribute(
             ready, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
             (CUlaunchAttributeValue){.clusterDim = {.x = 1, .y = (unsigned)step->cluster, .z = 1}});
-    if (step->dependent)
-        add_attribute(ready, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-                      (CUlaunchAttributeValue){.programmaticStreamSerializationAllowed = 1});
     /* Its blocks wait for blocks of other local ranks: all start together, whatever else runs. */
     if (step->resident && step->local_ranks > 1)
         add_attribute(ready, CU_LAUNCH_ATTRIBUTE_COOPERATIVE,
                       (CUlaunchAttributeValue){.cooperative = 1});
+    /* The last, so that a plain launch leaves it out by counting one fewer. */
+    if (step->dependent)
+        add_attribute(ready, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                      (CUlaunchAttributeValue){.programmaticStreamSerializationAllowed = 1});
 }
 
 /*

@@ -145,3 +145,15 @@ arfuse_status arf_cuda_state(const arf_space *base, arfuse_culprit *culprit)
     }
     return ARFUSE_TIMEOUT;
 }
+
+arfuse_status arf_cuda_expired(const arf_cuda_space *space, arf_error *error)
+{
+    arfuse_culprit culprit;
+    if (arf_cuda_state(&space->base, &culprit) == ARFUSE_OK)
+        return ARFUSE_OK;
+    return arf_fail(error, ARFUSE_TIMEOUT,
+                    "a wait for rank %d expired (stage %d, token %lld, call %llu of its mailbox); "
+                    "rows not finished are NaN, and this workspace has failed",
+                    culprit.rank, culprit.stage, (long long)culprit.token,
+                    (unsigned long long)culprit.epoch);
+}

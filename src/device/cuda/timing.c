@@ -126,17 +126,6 @@ static arfuse_status instantiate(const timing_graph *graph, bool with_calls,
     return status;
 }
 
-static arfuse_status name_culprit(const arf_cuda_space *space, arf_error *error)
-{
-    arfuse_culprit culprit;
-    if (arf_cuda_state(&space->base, &culprit) == ARFUSE_OK)
-        return ARFUSE_OK;
-    return arf_fail(error, ARFUSE_TIMEOUT,
-                    "a wait for rank %d expired (stage %d, token %lld, call %llu of its mailbox)",
-                    culprit.rank, culprit.stage, (long long)culprit.token,
-                    (unsigned long long)culprit.epoch);
-}
-
 /*
  * Runs the graph twice and reads the second run: the first brings clocks and caches up, and while
  * it runs the second is handed over, so that no launch is part of the time.
@@ -151,7 +140,7 @@ static arfuse_status run(const timing_graph *graph, CUgraphExec executable, doub
     for (int i = 0; i < 2; i++)
         ARF_TRY(ARF_CU(driver, error, cuGraphLaunch, executable, space->stream));
     ARF_TRY(ARF_CU(driver, error, cuStreamSynchronize, space->stream));
-    ARF_TRY(name_culprit(space, error));
+    ARF_TRY(arf_cuda_expired(space, error));
     ARF_TRY(ARF_CU(driver, error, cuMemcpyDtoH, stamps, space->stamps,
                    ARF_STAMPS * (size_t)ranks * sizeof stamps[0]));
     for (int r = 0; r < ranks; r++)
