@@ -143,8 +143,10 @@ void gpu_drop(arf_cuda_space *space, CUgraphExec graph)
 
 arfuse_status gpu_finish(arf_cuda_space *space, arf_error *error)
 {
-    ARF_TRY(arf_cuda_synchronize(&space->base, NULL, error));
-    return arf_cuda_synchronize(&space->base, (arfuse_stream)space->stream, error);
+    /* Both, also when the first says that a wait expired earlier: the other may still run. */
+    arfuse_status first = arf_cuda_synchronize(&space->base, NULL, error);
+    arfuse_status second = arf_cuda_synchronize(&space->base, (arfuse_stream)space->stream, error);
+    return first != ARFUSE_OK ? first : second;
 }
 
 /* ---- plans ---------------------------------------------------------------------------------- */
