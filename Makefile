@@ -75,7 +75,8 @@ core_dirs := base rules profile device device/host device/model runtime fit \
 core_src := $(foreach d,$(core_dirs),$(wildcard src/$(d)/*.c))
 tune_src := $(wildcard src/tune/*.c)
 cli_src := $(wildcard src/cli/*.c)
-example_src := $(wildcard src/examples/*.c)
+example_src := $(wildcard src/examples/*.c src/examples/*.cpp)
+man_pages := $(wildcard src/man/*.[1-9])
 kernel_src := $(wildcard kernels/*.h kernels/*.cuh kernels/*.cu)
 unit_src := $(wildcard tests/unit/*_test.c)
 mpi_src := $(wildcard tests/mpi/*_test.c)
@@ -88,7 +89,7 @@ helper_src := $(wildcard tests/support/*.c)
 object = $(patsubst %.c,$(OBJ)/%.o,$(1))
 core_obj := $(call object,$(core_src)) $(if $(with_cuda),$(if $(kernel_src),$(OBJ)/kernels/embed.o))
 program = $(patsubst %.c,$(BUILD)/$(1)/%,$(notdir $(2)))
-examples := $(call program,examples,$(example_src))
+examples := $(basename $(addprefix $(BUILD)/examples/,$(notdir $(example_src))))
 units := $(call program,tests,$(unit_src))
 mpis := $(call program,tests,$(mpi_src))
 gpus := $(call program,tests,$(gpu_src))
@@ -162,13 +163,20 @@ $(BUILD)/arfuse-profile: $(call object,$(cli_src)) $(OBJ)/libcore.a
 	$(quiet)$(CC) -o $@ $^ $(LDFLAGS_ALL) $(LIBS)
 
 # Examples are built as a user would: the public header and the shared library, nothing else.
-$(BUILD)/examples/%: src/examples/%.c $(BUILD)/libarfuse.so
+example_flags = -Wall -Wextra $(if $(filter 1,$(WERROR)),-Werror) -O2 -g -ffp-contract=off -Isrc \
+  $(if $(filter 1,$(ASAN)),-fsanitize=address$(comma)undefined) \
+  $(if $(filter 1,$(TSAN)),-fsanitize=thread) $(if $(filter 1,$(COVERAGE)),--coverage) \
+  -o $@ $< -L$(BUILD) -larfuse -pthread -Wl,-rpath,'$$ORIGIN/..'
+
+$(BUILD)/examples/%: src/examples/%.c src/arfuse.h $(BUILD)/libarfuse.so
 	$(call say,EXAMPLE,$@)
 	$(quiet)mkdir -p $(@D)
-	$(quiet)$(if $(findstring mpi.h,$(shell cat $<)),$(MPICC),$(CC)) -std=c11 -Wall -Wextra -Isrc \
-	  $(if $(filter 1,$(ASAN)),-fsanitize=address$(comma)undefined) \
-	  $(if $(filter 1,$(TSAN)),-fsanitize=thread) $(if $(filter 1,$(COVERAGE)),--coverage) \
-	  -o $@ $< -L$(BUILD) -larfuse -pthread -Wl,-rpath,'$$ORIGIN/..'
+	$(quiet)$(CC) -std=c11 $(example_flags)
+
+$(BUILD)/examples/%: src/examples/%.cpp src/arfuse.h $(BUILD)/libarfuse.so
+	$(call say,EXAMPLE,$@)
+	$(quiet)mkdir -p $(@D)
+	$(quiet)$(CXX) -std=c++17 $(example_flags)
 
 $(BUILD)/tests/%_test: $(OBJ)/tests/unit/%_test.o $(call object,$(helper_src)) $(OBJ)/libtune.a \
   $(OBJ)/libcore.a
@@ -248,11 +256,14 @@ install: all
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' \
 	  -e 's|@VERSION@|$(VERSION)|' -e 's|@PRIVATE@|-lm -ldl -pthread|' src/arfuse.pc.in \
 	  > $(DESTDIR)$(LIBDIR)/pkgconfig/arfuse.pc
+	for page in $(man_pages); do \
+	  install -D -m 644 $$page $(DESTDIR)$(MANDIR)/man$${page##*.}/$${page##*/} || exit 1; done
 
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(BINDIR)/,$(notdir $(programs)))
 	rm -f $(DESTDIR)$(INCLUDEDIR)/arfuse.h $(DESTDIR)$(LIBDIR)/libarfuse.* \
 	  $(DESTDIR)$(LIBDIR)/pkgconfig/arfuse.pc
+	for page in $(man_pages); do rm -f $(DESTDIR)$(MANDIR)/man$${page##*.}/$${page##*/}; done
 
 clean:
 	rm -rf build
