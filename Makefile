@@ -99,7 +99,7 @@ benches := $(call program,tests,$(bench_src))
 programs := $(if $(tune_src),$(BUILD)/arfuse-tune) $(if $(cli_src),$(BUILD)/arfuse-profile)
 libraries := $(BUILD)/libarfuse.so $(BUILD)/libarfuse.a
 
-.PHONY: all lib tests check check-long modelcheck fuzz bench install uninstall clean format
+.PHONY: FORCE all lib tests check check-long modelcheck fuzz bench install uninstall clean format
 all: $(programs) $(libraries) $(examples)
 lib: $(libraries)
 tests: all $(units) $(mpis) $(gpus) $(replays)
@@ -120,6 +120,13 @@ $(OBJ)/%.o: %.c Makefile
 	$(call say,CC,$<)
 	$(quiet)mkdir -p $(@D)
 	$(quiet)$(COMPILER) $(CFLAGS_ALL) -c $< -o $@
+
+# The system folder of profiles is compiled in: it follows PREFIX from one make to the next.
+$(OBJ)/datadir: FORCE
+	$(quiet)mkdir -p $(@D)
+	$(quiet)echo '$(DATADIR)' | cmp -s - $@ || echo '$(DATADIR)' > $@
+$(OBJ)/src/profile/lookup.o $(OBJ)/tests/unit/lookup_test.o: $(OBJ)/datadir
+FORCE:
 
 # The kernels' text, embedded: a table of (name, text) that device/cuda/sources.h declares.
 $(OBJ)/kernels/embed.o: scripts/embed-sources $(kernel_src)
@@ -142,11 +149,12 @@ $(BUILD)/libarfuse.so: $(core_obj) src/arfuse.map
 	$(quiet)ln -sf libarfuse.so.$(VERSION) $(BUILD)/libarfuse.so.$(SOVERSION)
 	$(quiet)ln -sf libarfuse.so.$(SOVERSION) $@
 
-# One object whose hidden symbols are local, so that the archive, too, exports arfuse_ names only.
+# One object whose other symbols are local, so that the archive, too, exports arfuse_ names only. (By
+# name: functions that are compiled twice are never hidden.)
 $(BUILD)/libarfuse.a: $(core_obj)
 	$(call say,AR,$@)
 	$(quiet)ld -r -o $(OBJ)/arfuse.o $(core_obj)
-	$(quiet)objcopy --localize-hidden $(OBJ)/arfuse.o
+	$(quiet)objcopy --wildcard --keep-global-symbol='arfuse_*' $(OBJ)/arfuse.o
 	$(quiet)rm -f $@ && ar rcs $@ $(OBJ)/arfuse.o
 
 # The stages of the tuner without its main and without MPI, so that unit tests can link them.
