@@ -5,6 +5,7 @@
 #include <mpi.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -244,4 +245,14 @@ void arf_group_cores(const arf_group *group, int *processes, int *cores)
     /* What this process may run on says too little when the launcher bound it to one core. */
     long online = sysconf(_SC_NPROCESSORS_ONLN);
     *cores = online > 0 ? (int)online : 1;
+}
+
+void arf_group_library(const arf_group *group, char *text, size_t size)
+{
+    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length = 0;
+    if (group->mpi)
+        MPI_Get_library_version(version, &length);
+    version[strcspn(version, "\r\n")] = '\0';
+    snprintf(text, size, "%s", group->mpi ? version : "not in use (no launcher)");
 }

@@ -51,6 +51,9 @@ int arf_group_finish(arf_group *group, int code);
 /* One rank's own way out when the others cannot be asked: message, and the whole job ends. */
 _Noreturn void arf_group_abort(const arf_group *group, int code, const char *message);
 
+/* The MPI library in use, or that none is. */
+void arf_group_library(const arf_group *group, char *text, size_t size);
+
 /* Cores that this node has for `group`'s processes on it, and how many those are. */
 void arf_group_cores(const arf_group *group, int *processes, int *cores);
 

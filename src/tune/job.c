@@ -10,6 +10,7 @@
 #include "profile/write.h"
 #include "tune/report.h"
 #include "tune/schedule.h"
+#include "tune/share.h"
 #include "tune/store.h"
 #include "tune/sweep.h"
 #include "tune/voice.h"
@@ -125,22 +126,6 @@ static arfuse_status finish_shape(const arf_tuner *tuner, const arf_shape *shape
     return status;
 }
 
-/* The first words, once nothing that is only a wrong argument can come up any more. */
-static void greet(const arf_tuner *tuner)
-{
-    char device[160], placement[256];
-    arf_tuner_device_text(&tuner->key, device, sizeof device);
-    arf_placement_text(&tuner->placement, placement, sizeof placement);
-    arf_voice_note("device %s, %s, budget %g s", device, placement, tuner->budget_seconds);
-    int processes, cores;
-    arf_group_cores(tuner->group, &processes, &cores);
-    const int ranks = tuner->placement.tp_size * processes / tuner->placement.processes;
-    if (tuner->key.link == ARF_LINK_SHM && ranks > cores)
-        arf_voice_warn("%d ranks share %d core%s of this node: times of the host device are "
-                       "unreliable",
-                       ranks, cores, cores == 1 ? "" : "s");
-}
-
 static arfuse_status tune_shape(const arf_tuner *tuner, const arf_shape *shape,
                                 const arf_weights *weights, double deadline, bool first,
                                 outcome *out, arf_error *error)
@@ -166,7 +151,7 @@ static arfuse_status tune_shape(const arf_tuner *tuner, const arf_shape *shape,
     if (status == ARFUSE_OK)
         status = arf_bench_open(tuner, schedule, &bench, error);
     if (status == ARFUSE_OK && first)
-        greet(tuner);
+        arf_tuner_greet(tuner);
     if (status == ARFUSE_OK && store.resumed > 0)
         arf_voice_note("%d samples of %s are taken up", store.resumed, store.path);
     if (status == ARFUSE_OK)
@@ -246,21 +231,13 @@ static int code_of(const arf_tuner *tuner, const outcome *out)
     return code;
 }
 
-static arfuse_status load_weights(const arf_tuner *tuner, arf_weights *weights, arf_error *error)
-{
-    if (tuner->options->weights == NULL)
-        return ARFUSE_OK;
-    arfuse_status status = arf_weights_load(tuner->options->weights, weights, error);
-    return arf_team_vote(&tuner->team, status, error);
-}
-
 arfuse_status arf_tune(arf_tuner *tuner, int *code, arf_error *error)
 {
     arf_weights weights = {0};
     static outcome out;
     const int shapes = arf_shape_count(tuner->options);
     *code = 0;
-    ARF_TRY(load_weights(tuner, &weights, error));
+    ARF_TRY(arf_share_weights(tuner, &weights, error));
     arfuse_status status = ARFUSE_OK;
     for (int i = 0; i < shapes && status == ARFUSE_OK; i++) {
         const arf_shape shape = arf_shape_at(tuner->options, tuner->team.tp_size, i);

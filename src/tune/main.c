@@ -2,7 +2,9 @@
 /* arfuse-tune: the order of the stages, and the exit code. */
 #include <stdio.h>
 
+#include "tune/compare.h"
 #include "tune/job.h"
+#include "tune/probe.h"
 #include "tune/stop.h"
 #include "tune/voice.h"
 
@@ -38,7 +40,14 @@ static int work(const arf_tune_options *options, arf_group *group)
     int code = 0;
     arfuse_status status = arf_tuner_open(&tuner, options, group, &error);
     if (status == ARFUSE_OK) {
-        status = arf_tune(&tuner, &code, &error);
+        if (options->task == ARF_TASK_PROBE)
+            status = arf_probe(&tuner, &error);
+        else if (options->task == ARF_TASK_CHECK)
+            status = arf_check(&tuner, &code, &error);
+        else if (options->task == ARF_TASK_AB)
+            status = arf_ab(&tuner, &code, &error);
+        else
+            status = arf_tune(&tuner, &code, &error);
         arf_tuner_close(&tuner);
     }
     if (status == ARFUSE_OK)
@@ -60,10 +69,6 @@ int main(int argc, char **argv)
     if (options.task == ARF_TASK_HELP || options.task == ARF_TASK_VERSION ||
         options.task == ARF_TASK_DRY_RUN)
         return answer_alone(&options, rank, size);
-    if (options.task != ARF_TASK_TUNE)
-        arf_group_leave_early(ARFUSE_FAILURE,
-                              "--probe, --check and --ab are not part of this build yet");
-
     arf_voice_set(rank, options.quiet ? ARF_QUIET : options.verbose ? ARF_VERBOSE : ARF_NORMAL);
     if (arf_group_start(&group, &error) != ARFUSE_OK)
         arf_group_abort(&group, exit_code(error.status), error.text);

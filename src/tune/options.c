@@ -579,6 +579,17 @@ static arfuse_status judge_together(const arf_tune_options *o, const parse_state
         return arf_fail(error, ARFUSE_USAGE, "--pattern finalize needs --topk K");
     if (seen[KEY_MAX_REGRET - KEY_HIDDEN] && o->task != ARF_TASK_CHECK)
         return arf_fail(error, ARFUSE_USAGE, "--max-regret belongs to --check FILE");
+    const bool files = !(strcmp(o->ab[0], "default") == 0 || strcmp(o->ab[0], "unfused") == 0) ||
+                       !(strcmp(o->ab[1], "default") == 0 || strcmp(o->ab[1], "unfused") == 0);
+    if (o->task == ARF_TASK_AB && !files && o->hidden_count == 0)
+        return arf_fail(error, ARFUSE_USAGE, "--ab default,unfused needs --hidden H");
+    if (o->task == ARF_TASK_AB && (o->hidden_count > 1 || o->topk_count > 1))
+        return arf_fail(error, ARFUSE_USAGE,
+                        "--ab compares one shape: one --hidden and one --topk");
+    if (o->task == ARF_TASK_CHECK && (o->hidden_count > 0 || o->topk_count > 0))
+        return arf_fail(
+            error, ARFUSE_USAGE,
+            "--check FILE takes the shape from the file: leave out --hidden and --topk");
     if (o->quiet && o->verbose)
         return arf_fail(error, ARFUSE_USAGE, "--quiet and --verbose exclude each other");
     if (o->resume && o->base != NULL)

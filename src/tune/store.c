@@ -8,35 +8,13 @@
 #include "base/io.h"
 #include "profile/write.h"
 #include "rules/knobs.h"
+#include "tune/share.h"
 #include "tune/stop.h"
 #include "tune/voice.h"
 
 static bool is_first(const arf_tuner *tuner)
 {
     return tuner->group->rank == 0;
-}
-
-static arfuse_status vote(const arf_tuner *tuner, arfuse_status status, arf_error *error)
-{
-    arf_watch_begin(tuner->options->wait_limit_seconds + 60, "writing files");
-    arf_watch_arrived();
-    status = arf_team_vote(&tuner->team, status, error);
-    arf_watch_end();
-    return status;
-}
-
-/* A vote on what rank 0 alone did names no rank: the disk is everyone's. */
-static arfuse_status first_says(const arf_tuner *tuner, arfuse_status status, arf_error *error)
-{
-    arf_error told = ARF_ERROR_INIT;
-    if (is_first(tuner) && status != ARFUSE_OK)
-        told = *error;
-    told.status = is_first(tuner) ? status : ARFUSE_OK;
-    ARF_TRY(arf_group_broadcast(tuner->group, &told, sizeof told, error));
-    if (told.status == ARFUSE_OK)
-        return ARFUSE_OK;
-    arf_error_clear(error);
-    return arf_fail(error, told.status, "%s", told.text);
 }
 
 arfuse_status arf_samples_path(const char *profile_path, char path[ARF_PATH_TEXT], arf_error *error)
@@ -82,52 +60,19 @@ static arf_samples_header make_header(const arf_tuner *tuner, const arf_shape *s
 /* ---- samples that are there already -----------------------------------------------------------
  */
 
-/* Rank 0's text on every rank; the caller frees it. */
-static arfuse_status share_text(const arf_tuner *tuner, char **text, size_t *bytes,
-                                arf_error *error)
-{
-    int64_t count = (int64_t)*bytes;
-    ARF_TRY(arf_tuner_decide(tuner, &count, error));
-    arfuse_status status = ARFUSE_OK;
-    if (!is_first(tuner)) {
-        *bytes = (size_t)count;
-        *text = malloc(*bytes + 1);
-        if (*text == NULL)
-            status =
-                arf_fail(error, ARFUSE_FAILURE, "out of memory for %zu bytes of samples", *bytes);
-    }
-    ARF_TRY(vote(tuner, status, error));
-    return arf_group_broadcast(tuner->group, *text, *bytes, error);
-}
-
 /* Every rank parses the same bytes, so every rank comes to the same status. */
-static arfuse_status take_text(const arf_tuner *tuner, const char *name, char *text, size_t bytes,
-                               arf_samples **samples, arf_error *error)
-{
-    arfuse_status status = share_text(tuner, &text, &bytes, error);
-    bool truncated = false;
-    if (status == ARFUSE_OK)
-        status = arf_samples_parse(name, text, bytes, samples, &truncated, error);
-    free(text);
-    if (status == ARFUSE_OK && truncated)
-        arf_voice_warn("%s: its last line is cut and was dropped", name);
-    return status;
-}
-
 static arfuse_status load(const arf_tuner *tuner, const char *path, arf_samples **samples,
                           arf_error *error)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    arfuse_status status = ARFUSE_OK;
-    if (is_first(tuner))
-        status = arf_read_file(path, ARF_SAMPLES_MAX_BYTES, &text, &bytes, error);
-    status = first_says(tuner, status, error);
-    if (status != ARFUSE_OK) {
-        free(text);
-        return status;
-    }
-    return take_text(tuner, path, text, bytes, samples, error);
+    char *text;
+    size_t bytes;
+    bool truncated = false;
+    ARF_TRY(arf_share_file(tuner, path, ARF_SAMPLES_MAX_BYTES, &text, &bytes, error));
+    arfuse_status status = arf_samples_parse(path, text, bytes, samples, &truncated, error);
+    free(text);
+    if (status == ARFUSE_OK && truncated)
+        arf_voice_warn("%s: its last line is cut and was dropped", path);
+    return status;
 }
 
 /* The samples of --base, which must be of the same key and policy, go into the new file. */
@@ -172,7 +117,7 @@ arfuse_status arf_store_open(const arf_tuner *tuner, const arf_shape *shape, arf
     if (status == ARFUSE_OK && is_first(tuner))
         status = arf_samples_open(store->path, &header, resume, &store->writer, error);
     arf_stop_release();
-    status = first_says(tuner, status, error);
+    status = arf_first_says(tuner, status, error);
     if (status == ARFUSE_OK && resume)
         status = load(tuner, store->path, &store->samples, error);
     else if (status == ARFUSE_OK && (store->samples = arf_samples_new(&header)) == NULL)
@@ -204,7 +149,7 @@ arfuse_status arf_store_add(arf_store *store, const arf_sample *sample, int coun
     for (int i = 0; i < count && status == ARFUSE_OK && store->writer != NULL; i++)
         status = arf_samples_append(store->writer, &sample[i], error);
     arf_stop_release();
-    ARF_TRY(first_says(store->tuner, status, error));
+    ARF_TRY(arf_first_says(store->tuner, status, error));
     char text[ARF_PATH_TEXT + 128];
     snprintf(text, sizeof text, "%d samples are in %s; add --resume to go on from there",
              store->samples->count, store->path);
@@ -224,7 +169,7 @@ arfuse_status arf_store_profile(const arf_store *store, const arf_profile *profi
     if (is_first(tuner))
         status = arf_profile_store(profile, tuner->options->output, path, ARF_PATH_TEXT, error);
     arf_stop_release();
-    status = first_says(tuner, status, error);
+    status = arf_first_says(tuner, status, error);
     if (status == ARFUSE_OK)
         status = arf_group_broadcast(tuner->group, path, ARF_PATH_TEXT, error);
     return status;

@@ -67,3 +67,18 @@ arfuse_status arf_tuner_decide(const arf_tuner *tuner, int64_t *number, arf_erro
     *number = all[0];
     return ARFUSE_OK;
 }
+
+void arf_tuner_greet(const arf_tuner *tuner)
+{
+    char device[160], placement[256];
+    arf_tuner_device_text(&tuner->key, device, sizeof device);
+    arf_placement_text(&tuner->placement, placement, sizeof placement);
+    arf_voice_note("device %s, %s, budget %g s", device, placement, tuner->budget_seconds);
+    int processes, cores;
+    arf_group_cores(tuner->group, &processes, &cores);
+    const int ranks = tuner->placement.tp_size * processes / tuner->placement.processes;
+    if (tuner->key.link == ARF_LINK_SHM && ranks > cores)
+        arf_voice_warn("%d ranks share %d core%s of this node: times of the host device are "
+                       "unreliable",
+                       ranks, cores, cores == 1 ? "" : "s");
+}

@@ -37,6 +37,10 @@ arfuse_status arf_tuner_seconds(const arf_tuner *tuner, double *seconds, arf_err
 /* Rank 0's number on every rank. */
 arfuse_status arf_tuner_decide(const arf_tuner *tuner, int64_t *number, arf_error *error);
 
+/* The first words: device, placement, budget. For when nothing that is only a wrong argument can
+ * come up any more, so that such a mistake leaves one message. */
+void arf_tuner_greet(const arf_tuner *tuner);
+
 /* The budget when --budget is not given. */
 double arf_tuner_default_budget(arf_link link);
 

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC2317 # functions that check calls
+# --check, --ab and --probe: a fresh profile holds, an edited one does not, ratios and refusals.
+set -u
+. tests/support/tune.bash
+faults=$PWD/tests/fixtures/model
+profile=$work/p/model-model/tp4_h6144_k10_bf16.json
+run_tune 2 --tp 4 --hidden 6144 --topk 10 --device model:default --output "$work/p"
+check "a profile to compare with" [ "$rc" -eq 0 ]
+
+run_tune 2 --tp 4 --check "$profile" --device model:default
+check "a fresh profile holds: exit 0" [ "$rc" -eq 0 ]
+check "a fresh profile holds: said so" says "holds here"
+check "every bound is looked at" [ "$(grep -cE '^  (allreduce|finalize) ' "$work/out")" -ge 6 ]
+run_tune 2 --tp 4 --check "$profile" --device model:default,seed=5
+check "and under other noise" [ "$rc" -eq 0 ]
+
+# The bound of LL moved to eight times what it is, below that of BT.
+python3 - "$profile" "$work/edited.json" <<'END'
+import re, sys
+text = open(sys.argv[1]).read()
+bound = int(re.search(r'"max_tokens": (\d+), "protocol": "ll"', text).group(1))
+open(sys.argv[2], 'w').write(text.replace(f'"max_tokens": {bound}, "protocol": "ll"',
+                                          f'"max_tokens": {8 * bound}, "protocol": "ll"', 1))
+END
+check "the edited profile is a valid file" "$BUILD/arfuse-profile" check "$work/edited.json"
+run_tune 2 --tp 4 --check "$work/edited.json" --device model:default
+check "an LL bound at eight times its value: exit 8" [ "$rc" -eq 8 ]
+check "an LL bound at eight times its value: told where" says "no longer holds here: allreduce"
+run_tune 2 --tp 4 --check "$work/edited.json" --device model:default --max-regret 10
+check "with a larger --max-regret: exit 0" [ "$rc" -eq 0 ]
+run_tune 2 --tp 4 --check "$profile" --device "model:$faults/wrong.json"
+check "results are checked too: exit 5" [ "$rc" -eq 5 ]
+run_tune 2 --tp 2 --check "$profile" --device model:default
+check "another team: exit 3" [ "$rc" -eq 3 ]
+check "another team: one message, which names it" [ "$(lines) $(grep -c tp_size "$work/err")" = "1 1" ]
+run_tune 2 --tp 4 --check "$profile" --device host
+check "another device: exit 3" [ "$rc" -eq 3 ]
+head -c 300 "$profile" >"$work/cut.json"
+run_tune 2 --tp 4 --check "$work/cut.json" --device model:default
+check "a truncated profile: exit 3" [ "$rc" -eq 3 ]
+run_tune 2 --tp 4 --check "$work/absent.json" --device model:default
+check "an absent profile: exit 3" [ "$rc" -eq 3 ]
+check "an absent profile: one message" [ "$(lines)" -eq 1 ]
+
+ratios() { awk '/^  (allreduce|finalize) / { print $7 }' "$work/out"; }
+run_tune 2 --tp 4 --ab "$profile,unfused" --device model:default
+check "against unfused: exit 0" [ "$rc" -eq 0 ]
+check "against unfused: 28 points" [ "$(ratios | wc -l)" -eq 28 ]
+check "against unfused: the profile is faster everywhere" \
+    [ "$(ratios | awk '$1 >= 1' | wc -l)" -eq 0 ]
+run_tune 2 --tp 4 --ab "default,$profile" --device model:default --format csv --tokens 1,64
+check "default against a file: exit 0" [ "$rc" -eq 0 ]
+check "default against a file: CSV with a head and four rows" [ "$(wc -l <"$work/out")" -eq 5 ]
+run_tune 2 --tp 4 --ab default,unfused --hidden 2048 --topk 4 --device model:default --tokens 1,64 --format jsonl
+check "without a file: exit 0" [ "$rc" -eq 0 ]
+check "without a file: JSON lines" python3 -c "
+import json
+rows = [json.loads(line) for line in open('$work/out')]
+assert len(rows) == 4 and all(row['low'] <= row['a_over_b'] <= row['high'] for row in rows)"
+run_tune 2 --tp 4 --ab default,unfused --device model:default
+check "without a file and a shape: exit 2" [ "$rc" -eq 2 ]
+run_tune 2 --tp 4 --hidden 2048 --ab "$profile,unfused" --device model:default
+check "a file of another shape than the options: exit 3" [ "$rc" -eq 3 ]
+
+run_tune 2 --probe --device host
+check "probe: exit 0" [ "$rc" -eq 0 ]
+check "probe: device, placement and library" \
+    [ "$(grep -cE '^(device host on shm|placement 2 ranks on 2 processes|mpi .*MPI.*)$' "$work/out")" -eq 3 ]
+check "probe: buffers are tried" [ "$(grep -cE '^buffers (ll|bt|ht|unfused) .*: ok in ' "$work/out")" -eq 4 ]
+run_tune 2 --probe --device "model:$faults/memory.json" --tp 4 --tokens 8192
+check "probe: buffers that cannot be had are said" [ "$(grep -c '^buffers ht .*: refused: ' "$work/out")" -eq 1 ]
+finish
