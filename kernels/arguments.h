@@ -177,16 +177,14 @@ typedef struct arf_team_view {
 /* ---- the control block at the start of every segment ---------------------------------------- */
 
 /*
- * A mailbox's call counter. The first kernel of a call reads `next` and sets `active`; its other
- * kernels read `active`; the last sets next = active + 1. No word is read and written by the same
- * grid, so it cannot matter in which order its blocks run. ll_single has one grid only: there the
- * block that takes the last ticket, when all have read `next`, advances it.
+ * A mailbox's call counter. All kernels of a call read `next`; the blocks of its last kernel count
+ * themselves in `ended` when they have, and the last of them sets next = next + 1.
  */
 typedef struct arf_epoch {
-    arf_word next, active;
-    unsigned ticket[2]; /* blocks that are through, of the (two) kernels that count theirs; back to
-                           0 at the end of each grid */
-    unsigned pad[26];
+    arf_word next;
+    unsigned ended;
+    unsigned step[2]; /* unfused: blocks that have finished its first and second kernel */
+    unsigned pad[27];
 } arf_epoch; /* 128 bytes: no two share a line */
 
 typedef struct arf_control {

@@ -13,11 +13,15 @@ struct arf_bt_source {
     arf_control *control;
     arf_word epoch;
     int rank;
-    bool dead;
+
+    __device__ __forceinline__ char *place(long long token, int pack) const
+    {
+        return team.peer[rank] + arf_bt_row(team, epoch, token, pack);
+    }
 
     __device__ __forceinline__ bool begin(long long) const
     {
-        return !dead;
+        return true;
     }
     __device__ __forceinline__ bool take(arf_pack &x, bool wanted, long long token, int pack,
                                          const arf_pack &) const
@@ -25,20 +29,22 @@ struct arf_bt_source {
         if (!wanted)
             return true;
         arf_pack row[1];
-        char *at = team.peer[rank] + arf_bt_row(team, epoch, token, pack);
         const int owner = arf_bt_owner(token, pack);
-        if (!arf_wait_packs<1>(row, at, 0, 0, team, control,
+        if (!arf_wait_packs<1>(row, place(token, pack), 0, 0, team, control,
                                ARF_CULPRIT(owner, ARF_STAGE_BT_NORM, token, epoch)))
             return false;
-        /* Re-armed as in gather.cuh: the owner writes this generation again only after data of this
-         * rank's next call, whose first kernel waits for this grid. */
-        arf_store(at, ARF_SENTINEL_PACK);
         x = row[0];
         return true;
     }
+    /* As in gather.cuh: the owner writes this generation again only after data of this rank's next
+     * call, whose first kernel waits for this grid. */
+    __device__ __forceinline__ void rearm(long long token, int pack) const
+    {
+        arf_store(place(token, pack), ARF_SENTINEL_PACK);
+    }
 };
 
-extern "C" __global__ void __launch_bounds__(ARF_MAX_THREADS)
+extern "C" __global__ void ARF_RESIDENT(1024)
     arf_bt_norm(const __grid_constant__ arf_call call, const __grid_constant__ arf_team_view team,
                 const __grid_constant__ arf_operand_table operands)
 {
@@ -47,14 +53,12 @@ extern "C" __global__ void __launch_bounds__(ARF_MAX_THREADS)
     const arf_operand_view &own = operands.of[local];
     arf_control *control = arf_control_of(team, rank);
 
-    arf_row_start(shared);
+    arf_row_call now = arf_row_start(shared, control, &control->bt);
     const arf_row_early early = arf_row_load_early<1>(call, own, false);
     arf_grid_wait();
     arf_grid_trigger();
-    const arf_word epoch = arf_look_word(&control->bt.active);
-    arf_bt_source source = {team, control, epoch, rank, arf_is_failed(control)};
-    arf_row_ready();
-    arf_finish_rows(call, own, source, shared, arf_stash, early);
-    if (arf_is_first_thread())
-        arf_send_word(&control->bt.next, epoch + 1);
+    arf_row_ready(now, &control->bt);
+    const arf_bt_source source = {team, control, now.epoch, rank};
+    arf_finish_rows(call, own, source, shared, now.dead, arf_stash, early);
+    arf_row_end(now, &control->bt);
 }

@@ -3,7 +3,7 @@
 #include "bt.cuh"
 #include "contribute.cuh"
 
-extern "C" __global__ void __launch_bounds__(ARF_MAX_THREADS)
+extern "C" __global__ void ARF_RESIDENT(ARF_FINALIZE ? 512 : 1024)
     arf_bt_publish(const __grid_constant__ arf_call call,
                    const __grid_constant__ arf_team_view team,
                    const __grid_constant__ arf_operand_table operands)
@@ -13,7 +13,7 @@ extern "C" __global__ void __launch_bounds__(ARF_MAX_THREADS)
     constexpr int pieces = ARF_H / ARF_ELEMENTS; /* fragments of a token */
     const int local = arf_local_rank(), rank = team.first_rank + local;
     const arf_operand_view &own = operands.of[local];
-    arf_epoch *state = &arf_control_of(team, rank)->bt;
+    const arf_epoch *state = &arf_control_of(team, rank)->bt;
     const arf_word total = (arf_word)call.tokens * pieces;
     const arf_word step = (arf_word)arf_row_step() * blockDim.x * vectors;
     arf_word first = (arf_word)arf_first_row() * blockDim.x * vectors + threadIdx.x;
@@ -28,8 +28,6 @@ extern "C" __global__ void __launch_bounds__(ARF_MAX_THREADS)
     if (call.flags & ARF_TRIGGER_EARLY)
         arf_grid_trigger();
     const arf_word epoch = arf_look_word(&state->next);
-    if (arf_is_first_thread())
-        arf_send_word(&state->active, epoch);
     for (; first < total; first += step) {
         arf_fragment<ARF_ELEMENTS> f[vectors];
 #pragma unroll

@@ -6,7 +6,7 @@
 #include "bt.cuh"
 #include "gather.cuh"
 
-extern "C" __global__ void __launch_bounds__(ARF_MAX_THREADS)
+extern "C" __global__ void ARF_RESIDENT(ARF_R <= 8 ? 768 : 512)
     arf_bt_reduce(const __grid_constant__ arf_call call, const __grid_constant__ arf_team_view team,
                   const __grid_constant__ arf_operand_table operands)
 {
@@ -16,12 +16,12 @@ extern "C" __global__ void __launch_bounds__(ARF_MAX_THREADS)
     const arf_word total = arf_bt_owned(call.tokens, rank) * ARF_BT_WIDTH;
     const arf_word step = (arf_word)arf_row_step() * blockDim.x;
 
+    /* Known before the grid-dependency wait, as in row.cuh. */
+    const arf_word epoch = arf_look_word(&control->bt.next);
+    bool failed = arf_is_failed(control); /* then all rows become NaN, and nothing is pushed */
     arf_grid_wait();
     arf_grid_trigger();
-    const arf_word epoch = arf_look_word(&control->bt.active);
-    if (arf_is_failed(control))
-        return;
-    for (arf_word at = (arf_word)arf_first_row() * blockDim.x + threadIdx.x; at < total;
+    for (arf_word at = (arf_word)arf_first_row() * blockDim.x + threadIdx.x; at < total && !failed;
          at += step) {
         const arf_word slot = at / ARF_BT_WIDTH;
         const int column = (int)(at % ARF_BT_WIDTH);
@@ -33,9 +33,12 @@ extern "C" __global__ void __launch_bounds__(ARF_MAX_THREADS)
 
         float sum[8];
         char *from = team.peer[rank] + arf_bt_contribution(team, epoch, slot, column);
-        if (!arf_gather_ranks<arf_power(ARF_R)>(sum, from, ARF_BT_WIDTH * 16, 0, team, control,
-                                                ARF_CULPRIT(0, ARF_STAGE_BT_REDUCE, token, epoch)))
-            return; /* all ranks have been told; their rows become NaN */
+        failed =
+            !arf_gather_ranks<arf_power(ARF_R)>(sum, from, ARF_BT_WIDTH * 16, 0, team, control,
+                                                ARF_CULPRIT(0, ARF_STAGE_BT_REDUCE, token, epoch));
+        if (failed)
+            break;
+        arf_rearm<arf_power(ARF_R)>(from, ARF_BT_WIDTH * 16, 0);
         if (ARF_RESIDUAL) {
             float r[8];
             arf_widen(residual, r);

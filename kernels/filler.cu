@@ -7,7 +7,7 @@
  */
 #include "arguments.h"
 
-extern "C" __global__ void __launch_bounds__(ARF_MAX_THREADS) arf_filler(arf_fill work)
+extern "C" __global__ void __launch_bounds__(ARF_MAX_THREADS, 1) arf_filler(arf_fill work)
 {
     const arf_word first = (arf_word)blockIdx.x * blockDim.x + threadIdx.x;
     const arf_word step = (arf_word)gridDim.x * blockDim.x;

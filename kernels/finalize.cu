@@ -5,7 +5,7 @@
 #include "contribute.cuh"
 #include "wait.cuh"
 
-extern "C" __global__ void __launch_bounds__(ARF_MAX_THREADS)
+extern "C" __global__ void ARF_RESIDENT(512)
     arf_finalize(const __grid_constant__ arf_call call, const __grid_constant__ arf_team_view team,
                  const __grid_constant__ arf_operand_table operands)
 {

@@ -4,7 +4,7 @@
 
 extern __shared__ arf_pack arf_stash[];
 
-extern "C" __global__ void __launch_bounds__(ARF_MAX_THREADS)
+extern "C" __global__ void ARF_RESIDENT(ARF_R <= 8 ? 768 : 512)
     arf_ll_collect(const __grid_constant__ arf_call call,
                    const __grid_constant__ arf_team_view team,
                    const __grid_constant__ arf_operand_table operands)
@@ -14,16 +14,14 @@ extern "C" __global__ void __launch_bounds__(ARF_MAX_THREADS)
     const arf_operand_view &own = operands.of[local];
     arf_control *control = arf_control_of(team, rank);
 
-    arf_row_start(shared);
+    arf_row_call now = arf_row_start(shared, control, &control->ll);
     /* Publish triggered after its own wait, so all that came before it has ended: residual and
      * gamma are complete. */
     const arf_row_early early = arf_row_load_early<ARF_RANK_LANES>(call, own, true);
     arf_grid_wait();
     arf_grid_trigger();
-    const arf_word epoch = arf_look_word(&control->ll.active);
-    arf_ll_source source = {team, control, epoch, rank, arf_is_failed(control)};
-    arf_row_ready();
-    arf_finish_rows(call, own, source, shared, arf_stash, early);
-    if (arf_is_first_thread())
-        arf_send_word(&control->ll.next, epoch + 1);
+    arf_row_ready(now, &control->ll);
+    const arf_ll_source source = {team, control, now.epoch, rank};
+    arf_finish_rows(call, own, source, shared, now.dead, arf_stash, early);
+    arf_row_end(now, &control->ll);
 }

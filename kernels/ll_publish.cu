@@ -2,14 +2,14 @@
 /* LL, first of two kernels: contributions into all mailboxes. Waits for nobody. */
 #include "ll.cuh"
 
-extern "C" __global__ void __launch_bounds__(ARF_MAX_THREADS)
+extern "C" __global__ void ARF_RESIDENT(ARF_FINALIZE ? 512 : 1024)
     arf_ll_publish(const __grid_constant__ arf_call call,
                    const __grid_constant__ arf_team_view team,
                    const __grid_constant__ arf_operand_table operands)
 {
     const int local = arf_local_rank(), rank = team.first_rank + local;
     const arf_operand_view &own = operands.of[local];
-    arf_epoch *state = &arf_control_of(team, rank)->ll;
+    const arf_epoch *state = &arf_control_of(team, rank)->ll;
     const int element = (int)(blockIdx.y * blockDim.x + threadIdx.x) * ARF_ELEMENTS;
     const bool inside = element < ARF_H;
     long long token = arf_first_row();
@@ -24,8 +24,6 @@ extern "C" __global__ void __launch_bounds__(ARF_MAX_THREADS)
     if (call.flags & ARF_TRIGGER_EARLY)
         arf_grid_trigger();
     const arf_word epoch = arf_look_word(&state->next);
-    if (arf_is_first_thread())
-        arf_send_word(&state->active, epoch);
     if (inside)
         for (bool first = true; token < call.tokens; token += arf_row_step(), first = false) {
             const arf_fragment<ARF_ELEMENTS> f =

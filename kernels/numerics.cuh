@@ -39,12 +39,23 @@ ARF_DEVICE arf_pack arf_sendable_pack(arf_pack v)
 {
     return make_uint4(arf_sendable(v.x), arf_sendable(v.y), arf_sendable(v.z), arf_sendable(v.w));
 }
-/* Tested on bits, never as floats: -0.0 equals +0.0, and a flushed subnormal looks like zero. */
+/*
+ * The sentinel is the smallest 16-bit integer, so a running minimum over any number of packs finds
+ * it: `least` starts as the first word. Tested on bits, never as floats: -0.0 equals +0.0, and a
+ * flushed subnormal looks like zero.
+ */
+ARF_DEVICE unsigned arf_least(unsigned least, arf_pack v)
+{
+    return arf_least_halves(arf_least_halves(least, arf_least_halves(v.x, v.y)),
+                            arf_least_halves(v.z, v.w));
+}
+ARF_DEVICE bool arf_has_sentinel(unsigned least)
+{
+    return (least & 0xffffu) == 0x8000u || least >> 16 == 0x8000u;
+}
 ARF_DEVICE bool arf_arrived(arf_pack v)
 {
-    unsigned missing = (v.x & ~arf_nonzero_halves(v.x)) | (v.y & ~arf_nonzero_halves(v.y)) |
-                       (v.z & ~arf_nonzero_halves(v.z)) | (v.w & ~arf_nonzero_halves(v.w));
-    return (missing & 0x80008000u) == 0;
+    return !arf_has_sentinel(arf_least(v.x, v));
 }
 
 ARF_DEVICE void arf_widen(arf_pack v, float (&to)[8])

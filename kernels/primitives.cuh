@@ -15,6 +15,14 @@
 
 #define ARF_DEVICE static __device__ __forceinline__
 
+/*
+ * Stands behind __global__ void: threads of a multiprocessor that must be able to be resident, so
+ * what registers a thread may have. Left to itself the compiler guesses, and spills for more.
+ */
+#define ARF_RESIDENT(threads)          \
+    __launch_bounds__(ARF_MAX_THREADS, \
+                      (threads) > ARF_MAX_THREADS ? (threads) / ARF_MAX_THREADS : 1)
+
 /* ---- arithmetic: each one IEEE operation, rounded to nearest even, subnormals kept ---------- */
 
 ARF_DEVICE float arf_add(float a, float b)
@@ -53,6 +61,14 @@ ARF_DEVICE unsigned arf_narrow(float low, float high)
     unsigned word;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
     return word;
+}
+
+/* The smaller one in each half, as signed 16-bit integers. */
+ARF_DEVICE unsigned arf_least_halves(unsigned a, unsigned b)
+{
+    unsigned least;
+    asm("min.s16x2 %0, %1, %2;" : "=r"(least) : "r"(a), "r"(b));
+    return least;
 }
 
 /* ---- lanes of a warp: all 32 must call ------------------------------------------------------ */

@@ -21,9 +21,10 @@
  *   static constexpr bool adds_residual   false: the sender did; `residual` is not loaded
  *   bool begin(long long token)      before the row's first pack; false: the row has failed
  *   bool take(arf_pack &x, bool wanted, long long token, int pack, const arf_pack &residual)
- *                                    all lanes of a warp call; where wanted, x becomes
- *                                    bf16(sum + residual) in all lanes of the pack. False: a wait
- *                                    failed, x is then anything.
+ *                                    all lanes of a warp call; where wanted, waits for the pack and
+ *                                    x becomes bf16(sum + residual) in all its lanes. False: a
+ *                                    wait failed, x is then anything.
+ *   void rearm(long long token, int pack)   what take consumed may be sent again
  */
 
 /* Shared by the blocks of the cluster: the groups' sums, two copies used in turn, so that one
@@ -33,6 +34,13 @@ struct arf_row_shared {
     static constexpr int groups = (ARF_PACKS + 32 / lanes - 1) / (32 / lanes);
     float sums[2][groups];
     float failed; /* 0, or anything else */
+};
+
+/* What every thread knows about its call. */
+struct arf_row_call {
+    arf_word epoch;
+    bool dead;      /* the workspace had failed before */
+    unsigned ended; /* thread 0: blocks of this rank that had started, this one included */
 };
 
 /* Where this thread stands in a row. */
@@ -64,24 +72,41 @@ struct arf_row_place {
     }
 };
 
-/* Before arf_grid_wait; blocks of a cluster may write into each other only after all have called
- * arf_row_ready. */
+/*
+ * Before the grid-dependency wait, except in a kernel that is the first of its call. That one
+ * triggers after its own wait, so when a later one starts, the grid that advanced the epoch before
+ * has ended, and the next to advance it is the last of this call: all may read it.
+ */
 template <int lanes>
-ARF_DEVICE void arf_row_start(arf_row_shared<lanes> &shared)
+ARF_DEVICE arf_row_call arf_row_start(arf_row_shared<lanes> &shared, const arf_control *control,
+                                      const arf_epoch *state)
 {
-    if (ARF_NORM == 0)
-        return;
+    arf_row_call now = {arf_look_word(&state->next), arf_is_failed(control), 0};
     if (threadIdx.x == 0)
         shared.failed = 0.0f;
-    if (gridDim.y > 1)
+    if (ARF_NORM && gridDim.y > 1)
         arf_cluster_arrive();
-    else
-        arf_block_barrier();
+    return now;
 }
-ARF_DEVICE void arf_row_ready(void)
+/* After that wait, by all threads. Then all of the block have read the epoch (the test needs its
+ * value), which is counted; and blocks of a cluster may write into each other. */
+ARF_DEVICE void arf_row_ready(arf_row_call &now, arf_epoch *state)
 {
+    if (arf_block_any(now.dead || now.epoch == ~0ull))
+        now.dead = true;
+    if (threadIdx.x == 0)
+        now.ended = arf_count_relaxed(&state->ended) + 1;
     if (ARF_NORM && gridDim.y > 1)
         arf_cluster_wait();
+}
+/* At the end: the last block to have read the epoch advances it. The count was asked for long ago,
+ * so looking at it now costs no time. */
+ARF_DEVICE void arf_row_end(const arf_row_call &now, arf_epoch *state)
+{
+    if (threadIdx.x == 0 && now.ended == (unsigned)arf_row_step() * gridDim.y) {
+        state->ended = 0;
+        arf_send_word(&state->next, now.epoch + 1);
+    }
 }
 
 /* What the first trip needs besides the contributions; loaded before the grid-dependency wait. */
@@ -125,20 +150,20 @@ ARF_DEVICE void arf_row_fill_nan(const arf_operand_view &own, long long token,
 }
 
 /*
- * Finishes all rows of this block. arf_row_start, arf_grid_wait and arf_row_ready were called;
- * `stash` is the dynamic shared memory (ARF_ROW_SHARED). All threads of the cluster call.
+ * Finishes all rows of this block; `stash` is the dynamic shared memory (ARF_ROW_SHARED). All
+ * threads of the cluster call, after arf_grid_wait and arf_row_ready.
  */
 template <class Source>
-ARF_DEVICE void arf_finish_rows(const arf_call &call, const arf_operand_view &own, Source &source,
-                                arf_row_shared<Source::lanes> &shared, arf_pack *stash,
-                                const arf_row_early &early)
+ARF_DEVICE void arf_finish_rows(const arf_call &call, const arf_operand_view &own,
+                                const Source &source, arf_row_shared<Source::lanes> &shared,
+                                bool dead, arf_pack *stash, const arf_row_early &early)
 {
     constexpr int lanes = Source::lanes;
     const arf_row_place<lanes> place;
     int turn = 0;
     for (long long token = arf_first_row(); token < call.tokens; token += arf_row_step()) {
         const bool is_first = token == arf_first_row();
-        bool failed = !source.begin(token);
+        bool failed = dead || !source.begin(token);
         int trip = 0;
         for (int group = place.first_group(); group * place.width < ARF_PACKS;
              group += place.step, trip++) {
@@ -151,6 +176,8 @@ ARF_DEVICE void arf_finish_rows(const arf_call &call, const arf_operand_view &ow
             arf_pack x = make_uint4(0, 0, 0, 0);
             if (!source.take(x, inside && !failed, token, pack, residual))
                 failed = true;
+            if (inside && !failed)
+                source.rearm(token, pack);
             if (inside && place.stores && own.residual_out)
                 arf_store((arf_pack *)own.residual_out + at, x);
             if (ARF_NORM) {

@@ -13,13 +13,12 @@ struct arf_unfused_source {
     arf_control *control;
     arf_word epoch;
     int rank;
-    bool dead;
 
     __device__ __forceinline__ bool begin(long long token) const
     {
         const int owner = (int)(token % ARF_R);
-        return !dead && arf_wait_counter(team, control, &control->gathered[owner], epoch + 1,
-                                         ARF_CULPRIT(owner, ARF_STAGE_UNFUSED_NORM, 0, epoch));
+        return arf_wait_counter(team, control, &control->gathered[owner], epoch + 1,
+                                ARF_CULPRIT(owner, ARF_STAGE_UNFUSED_NORM, 0, epoch));
     }
     __device__ __forceinline__ bool take(arf_pack &x, bool wanted, long long token, int pack,
                                          const arf_pack &) const
@@ -28,9 +27,12 @@ struct arf_unfused_source {
             x = arf_look(team.peer[rank] + arf_unfused_row(team, token, pack));
         return true;
     }
+    __device__ __forceinline__ void rearm(long long, int) const
+    {
+    }
 };
 
-extern "C" __global__ void __launch_bounds__(ARF_MAX_THREADS)
+extern "C" __global__ void ARF_RESIDENT(1024)
     arf_unfused_norm(const __grid_constant__ arf_call call,
                      const __grid_constant__ arf_team_view team,
                      const __grid_constant__ arf_operand_table operands)
@@ -40,14 +42,12 @@ extern "C" __global__ void __launch_bounds__(ARF_MAX_THREADS)
     const arf_operand_view &own = operands.of[local];
     arf_control *control = arf_control_of(team, rank);
 
-    arf_row_start(shared);
+    arf_row_call now = arf_row_start(shared, control, &control->unfused);
     const arf_row_early early = arf_row_load_early<1>(call, own, false);
     arf_grid_wait();
     arf_grid_trigger();
-    const arf_word epoch = arf_look_word(&control->unfused.active);
-    arf_unfused_source source = {team, control, epoch, rank, arf_is_failed(control)};
-    arf_row_ready();
-    arf_finish_rows(call, own, source, shared, arf_stash, early);
-    if (arf_is_first_thread())
-        arf_send_word(&control->unfused.next, epoch + 1);
+    arf_row_ready(now, &control->unfused);
+    const arf_unfused_source source = {team, control, now.epoch, rank};
+    arf_finish_rows(call, own, source, shared, now.dead, arf_stash, early);
+    arf_row_end(now, &control->unfused);
 }

@@ -28,7 +28,7 @@ ARF_DEVICE void arf_sum_ranks(float (&sum)[8], const char *at, int first)
     }
 }
 
-extern "C" __global__ void __launch_bounds__(ARF_MAX_THREADS)
+extern "C" __global__ void ARF_RESIDENT(1024)
     arf_unfused_reduce(const __grid_constant__ arf_call call,
                        const __grid_constant__ arf_team_view team,
                        const __grid_constant__ arf_operand_table operands)
@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(ARF_MAX_THREADS)
 
     arf_grid_wait();
     arf_grid_trigger();
-    const arf_word epoch = arf_look_word(&control->unfused.active);
+    const arf_word epoch = arf_look_word(&control->unfused.next);
     bool failed = arf_is_failed(control);
     for (int source = (int)threadIdx.x; source < ARF_R && !failed; source += (int)blockDim.x)
         failed = !arf_wait_counter(team, control, &control->scattered[source], epoch + 1,
@@ -73,5 +73,5 @@ extern "C" __global__ void __launch_bounds__(ARF_MAX_THREADS)
             arf_send(team.peer[peer] + arf_unfused_row(team, token, pack), x);
         }
     }
-    arf_step_done(team, rank, &control->unfused.ticket[1], ARF_COUNTERS(gathered), epoch + 1);
+    arf_step_done(team, rank, &control->unfused.step[1], ARF_COUNTERS(gathered), epoch + 1);
 }

@@ -3,7 +3,7 @@
 #include "contribute.cuh"
 #include "unfused.cuh"
 
-extern "C" __global__ void __launch_bounds__(ARF_MAX_THREADS)
+extern "C" __global__ void ARF_RESIDENT(1024)
     arf_unfused_scatter(const __grid_constant__ arf_call call,
                         const __grid_constant__ arf_team_view team,
                         const __grid_constant__ arf_operand_table operands)
@@ -17,8 +17,6 @@ extern "C" __global__ void __launch_bounds__(ARF_MAX_THREADS)
     arf_grid_wait();
     arf_grid_trigger();
     const arf_word epoch = arf_look_word(&state->next);
-    if (arf_is_first_thread())
-        arf_send_word(&state->active, epoch);
     for (arf_word at = (arf_word)arf_first_row() * blockDim.x + threadIdx.x; at < total;
          at += step) {
         const long long token = (long long)(at / ARF_PACKS);
@@ -28,5 +26,5 @@ extern "C" __global__ void __launch_bounds__(ARF_MAX_THREADS)
         const arf_pack v = arf_load_once((const arf_pack *)own.input + at);
         arf_send(team.peer[token % ARF_R] + to, arf_sendable_pack(v));
     }
-    arf_step_done(team, rank, &state->ticket[0], ARF_COUNTERS(scattered), epoch + 1);
+    arf_step_done(team, rank, &state->step[0], ARF_COUNTERS(scattered), epoch + 1);
 }

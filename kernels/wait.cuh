@@ -103,28 +103,31 @@ template <int count>
 ARF_DEVICE bool arf_wait_packs(arf_pack (&pack)[count], const char *at, arf_word stride, int first,
                                const arf_team_view &team, arf_control *own, arf_word culprit)
 {
-    int missing = -1; /* the lowest rank whose pack has not arrived */
+    unsigned least = 0;
 #pragma unroll
     for (int i = 0; i < count; i++)
         if (first + i < ARF_R)
             pack[i] = arf_look(at + i * stride);
 #pragma unroll
-    for (int i = count - 1; i >= 0; i--)
-        if (first + i < ARF_R && !arf_arrived(pack[i]))
-            missing = first + i;
+    for (int i = 0; i < count; i++)
+        if (first + i < ARF_R)
+            least = arf_least(least, pack[i]);
     arf_patience patience = {0, 0};
-    while (missing >= 0) {
-        if (!arf_look_again(patience, team, own, culprit | (arf_word)missing << 56))
-            return false;
-        missing = -1;
-#pragma unroll
-        for (int i = 0; i < count; i++)
-            if (first + i < ARF_R && !arf_arrived(pack[i]))
-                pack[i] = arf_look(at + i * stride);
+    while (arf_has_sentinel(least)) {
+        int missing = 0; /* the lowest rank whose pack has not arrived */
 #pragma unroll
         for (int i = count - 1; i >= 0; i--)
             if (first + i < ARF_R && !arf_arrived(pack[i]))
                 missing = first + i;
+        if (!arf_look_again(patience, team, own, culprit | (arf_word)missing << 56))
+            return false;
+        least = 0;
+#pragma unroll
+        for (int i = 0; i < count; i++)
+            if (first + i < ARF_R && !arf_arrived(pack[i])) {
+                pack[i] = arf_look(at + i * stride);
+                least = arf_least(least, pack[i]);
+            }
     }
     return true;
 }
