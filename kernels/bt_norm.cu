@@ -14,11 +14,6 @@ struct arf_bt_source {
     arf_word epoch;
     int rank;
 
-    __device__ __forceinline__ char *place(long long token, int pack) const
-    {
-        return team.peer[rank] + arf_bt_row(team, epoch, token, pack);
-    }
-
     __device__ __forceinline__ bool begin(long long) const
     {
         return true;
@@ -29,18 +24,16 @@ struct arf_bt_source {
         if (!wanted)
             return true;
         arf_pack row[1];
+        char *at = team.peer[rank] + arf_bt_row(team, epoch, token, pack);
         const int owner = arf_bt_owner(token, pack);
-        if (!arf_wait_packs<1>(row, place(token, pack), 0, 0, team, control,
+        if (!arf_wait_packs<1>(row, at, 0, 0, team, control,
                                ARF_CULPRIT(owner, ARF_STAGE_BT_NORM, token, epoch)))
             return false;
+        /* Re-armed as in gather.cuh: the owner writes this generation again only after data of this
+         * rank's next call, whose first kernel waits for this grid. */
+        arf_store(at, ARF_SENTINEL_PACK);
         x = row[0];
         return true;
-    }
-    /* As in gather.cuh: the owner writes this generation again only after data of this rank's next
-     * call, whose first kernel waits for this grid. */
-    __device__ __forceinline__ void rearm(long long token, int pack) const
-    {
-        arf_store(place(token, pack), ARF_SENTINEL_PACK);
     }
 };
 

@@ -38,7 +38,6 @@ extern "C" __global__ void ARF_RESIDENT(ARF_R <= 8 ? 768 : 512)
                                                 ARF_CULPRIT(0, ARF_STAGE_BT_REDUCE, token, epoch));
         if (failed)
             break;
-        arf_rearm<arf_power(ARF_R)>(from, ARF_BT_WIDTH * 16, 0);
         if (ARF_RESIDUAL) {
             float r[8];
             arf_widen(residual, r);

@@ -10,10 +10,16 @@
 
 /*
  * The subtree of ranks first .. first + span - 1 (+0.0 beyond R), waiting for what has not arrived;
- * `at` is where rank `first`'s pack lies, sources are `stride` bytes apart.
+ * `at` is where rank `first`'s pack lies, sources are `stride` bytes apart. Call after
+ * arf_grid_wait and the trigger.
+ *
+ * Re-arms exactly what it consumed, in the call that consumed it. Why nobody can be writing there
+ * already: a peer writes this generation again three calls later, thus after its last kernel of the
+ * next call. That kernel needed this rank's data of the next call (every token needs every rank),
+ * whose first kernel waited for this grid, re-arming included, to end.
  */
 template <int span>
-ARF_DEVICE bool arf_gather_ranks(float (&sum)[8], const char *at, arf_word stride, int first,
+ARF_DEVICE bool arf_gather_ranks(float (&sum)[8], char *at, arf_word stride, int first,
                                  const arf_team_view &team, arf_control *own, arf_word culprit)
 {
     if constexpr (span > ARF_AT_ONCE) {
@@ -36,25 +42,13 @@ ARF_DEVICE bool arf_gather_ranks(float (&sum)[8], const char *at, arf_word strid
             pack[i] = make_uint4(0, 0, 0, 0); /* what ranks beyond R add */
         if (!arf_wait_packs<span>(pack, at, stride, first, team, own, culprit))
             return false;
-        arf_tree<0, span, span>(pack, sum);
+#pragma unroll
+        for (int i = 0; i < span; i++)
+            if (first + i < ARF_R)
+                arf_store(at + i * stride, ARF_SENTINEL_PACK);
+        arf_tree<span>(pack, sum);
         return true;
     }
-}
-
-/*
- * Re-arms exactly what arf_gather_ranks consumed, in the call that consumed it, after
- * arf_grid_wait. Why nobody can be writing there already: a peer writes this generation again three
- * calls later, thus after its last kernel of the next call. That kernel needed this rank's data of
- * the next call (every token needs every rank), whose first kernel waited for this grid, re-arming
- * included, to end.
- */
-template <int span>
-ARF_DEVICE void arf_rearm(char *at, arf_word stride, int first)
-{
-#pragma unroll
-    for (int i = 0; i < span; i++)
-        if (first + i < ARF_R)
-            arf_store(at + i * stride, ARF_SENTINEL_PACK);
 }
 
 #endif

@@ -47,16 +47,6 @@ struct arf_ll_source {
     arf_word epoch;
     int rank;
 
-    __device__ __forceinline__ int first_rank() const
-    {
-        return (int)(threadIdx.x % 32) / (32 / lanes) * span;
-    }
-    __device__ __forceinline__ char *place(long long token, int pack) const
-    {
-        return team.peer[rank] + arf_ll_row(team, epoch, token) +
-               ((arf_word)first_rank() * ARF_PACKS + (arf_word)pack) * 16;
-    }
-
     __device__ __forceinline__ bool begin(long long) const
     {
         return true;
@@ -64,13 +54,15 @@ struct arf_ll_source {
     __device__ __forceinline__ bool take(arf_pack &x, bool wanted, long long token, int pack,
                                          const arf_pack &residual) const
     {
-        const int first = first_rank();
+        const int first = (int)(threadIdx.x % 32) / (32 / lanes) * span;
         bool arrived = true;
         float sum[8] = {};
-        if (wanted && first < ARF_R)
-            arrived =
-                arf_gather_ranks<span>(sum, place(token, pack), ARF_H * 2, first, team, control,
-                                       ARF_CULPRIT(0, ARF_STAGE_LL_COLLECT, token, epoch));
+        if (wanted && first < ARF_R) {
+            char *at = team.peer[rank] + arf_ll_row(team, epoch, token) +
+                       ((arf_word)first * ARF_PACKS + (arf_word)pack) * 16;
+            arrived = arf_gather_ranks<span>(sum, at, ARF_H * 2, first, team, control,
+                                             ARF_CULPRIT(0, ARF_STAGE_LL_COLLECT, token, epoch));
+        }
         if constexpr (lanes > 1) {
 #pragma unroll
             for (int mask = 32 / lanes; mask < 32; mask *= 2)
@@ -87,10 +79,6 @@ struct arf_ll_source {
         }
         x = arf_narrow_pack(sum);
         return arrived;
-    }
-    __device__ __forceinline__ void rearm(long long token, int pack) const
-    {
-        arf_rearm<span>(place(token, pack), ARF_H * 2, first_rank());
     }
 };
 

@@ -8,9 +8,7 @@
 
 extern __shared__ arf_pack arf_stash[];
 
-extern "C" __global__ void ARF_RESIDENT(ARF_FINALIZE ? 512
-                                        : ARF_R <= 8 ? 768
-                                                     : 512)
+extern "C" __global__ void ARF_RESIDENT(ARF_FINALIZE ? 512 : 640)
     arf_ll_single(const __grid_constant__ arf_call call, const __grid_constant__ arf_team_view team,
                   const __grid_constant__ arf_operand_table operands)
 {

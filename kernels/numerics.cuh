@@ -71,25 +71,40 @@ ARF_DEVICE arf_pack arf_narrow_pack(const float (&v)[8])
                       arf_narrow(v[6], v[7]));
 }
 
+/* Word 0..3 of a pack; `i` must be known to the compiler. */
+ARF_DEVICE unsigned arf_pack_word(const arf_pack &v, int i)
+{
+    return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+}
+
 /*
  * The balanced tree over packs first .. first + span - 1 of `source`, span a power of two, padded
  * with +0.0 from `count` on. Padding is left out rather than added: that changes nothing but -0.0,
- * which a contribution never is and no sum of others becomes.
+ * which a contribution never is and no sum of others becomes. Word by word, so that a word of all
+ * packs is done with before the next one takes registers.
  */
 template <int first, int span, int count>
-ARF_DEVICE void arf_tree(const arf_pack *source, float (&sum)[8])
+ARF_DEVICE float2 arf_tree_word(const arf_pack *source, int i)
 {
     if constexpr (span == 1) {
-        arf_widen(source[first], sum);
+        const unsigned word = arf_pack_word(source[first], i);
+        return make_float2(arf_low(word), arf_high(word));
     } else {
-        arf_tree<first, span / 2, count>(source, sum);
+        float2 sum = arf_tree_word<first, span / 2, count>(source, i);
         if constexpr (first + span / 2 < count) {
-            float right[8];
-            arf_tree<first + span / 2, span / 2, count>(source, right);
-#pragma unroll
-            for (int i = 0; i < 8; i++)
-                sum[i] = arf_add(sum[i], right[i]);
+            const float2 right = arf_tree_word<first + span / 2, span / 2, count>(source, i);
+            sum = make_float2(arf_add(sum.x, right.x), arf_add(sum.y, right.y));
         }
+        return sum;
+    }
+}
+template <int span>
+ARF_DEVICE void arf_tree(const arf_pack *source, float (&sum)[8])
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float2 pair = arf_tree_word<0, span, span>(source, i);
+        sum[2 * i] = pair.x, sum[2 * i + 1] = pair.y;
     }
 }
 

@@ -21,10 +21,10 @@
  *   static constexpr bool adds_residual   false: the sender did; `residual` is not loaded
  *   bool begin(long long token)      before the row's first pack; false: the row has failed
  *   bool take(arf_pack &x, bool wanted, long long token, int pack, const arf_pack &residual)
- *                                    all lanes of a warp call; where wanted, waits for the pack and
- *                                    x becomes bf16(sum + residual) in all its lanes. False: a
+ *                                    all lanes of a warp call; where wanted, waits for the pack,
+ *                                    re-arms its place, and x becomes bf16(sum + residual) in all
+ *                                    its lanes. False: a
  *                                    wait failed, x is then anything.
- *   void rearm(long long token, int pack)   what take consumed may be sent again
  */
 
 /* Shared by the blocks of the cluster: the groups' sums, two copies used in turn, so that one
@@ -109,28 +109,32 @@ ARF_DEVICE void arf_row_end(const arf_row_call &now, arf_epoch *state)
     }
 }
 
-/* What the first trip needs besides the contributions; loaded before the grid-dependency wait. */
+/* What the first trips need besides the contributions; loaded before the grid-dependency wait.
+ * More than one where a multiprocessor holds one block, so that registers are left. */
+#define ARF_EARLY_TRIPS (ARF_MAX_THREADS == 512 ? 2 : 1)
 struct arf_row_early {
-    arf_pack residual, gamma;
+    arf_pack residual; /* of the first trip of the first row */
+    arf_pack gamma[ARF_EARLY_TRIPS];
 };
 template <int lanes>
 ARF_DEVICE arf_row_early arf_row_load_early(const arf_call &call, const arf_operand_view &own,
                                             bool residual)
 {
+    /* Not from the first-level cache: the grid that wrote the residual may have ended only after
+     * this block's multiprocessor cached older lines. */
     const arf_row_place<lanes> place;
-    const int pack = place.pack(place.first_group());
     const long long token = arf_first_row();
-    arf_row_early early;
-    early.residual = early.gamma = make_uint4(0, 0, 0, 0);
-    if (pack < ARF_PACKS && token < call.tokens) {
-        /* Not from the first-level cache: the grid that wrote the residual may have ended only
-         * after this block's multiprocessor cached older lines. */
-        if (ARF_RESIDUAL && residual)
-            early.residual =
-                arf_load_gpu((const arf_pack *)own.residual + token * ARF_PACKS + pack);
-        if (ARF_NORM)
-            early.gamma = arf_load_gpu((const arf_pack *)own.gamma + pack);
-    }
+    int group = place.first_group();
+    arf_row_early early = {};
+    if (token >= call.tokens)
+        return early;
+    if (ARF_RESIDUAL && residual && place.pack(group) < ARF_PACKS)
+        early.residual =
+            arf_load_gpu((const arf_pack *)own.residual + token * ARF_PACKS + place.pack(group));
+#pragma unroll
+    for (int trip = 0; trip < ARF_EARLY_TRIPS; trip++, group += place.step)
+        if (ARF_NORM && place.stores && place.pack(group) < ARF_PACKS)
+            early.gamma[trip] = arf_load_gpu((const arf_pack *)own.gamma + place.pack(group));
     return early;
 }
 
@@ -176,8 +180,6 @@ ARF_DEVICE void arf_finish_rows(const arf_call &call, const arf_operand_view &ow
             arf_pack x = make_uint4(0, 0, 0, 0);
             if (!source.take(x, inside && !failed, token, pack, residual))
                 failed = true;
-            if (inside && !failed)
-                source.rearm(token, pack);
             if (inside && place.stores && own.residual_out)
                 arf_store((arf_pack *)own.residual_out + at, x);
             if (ARF_NORM) {
@@ -226,8 +228,8 @@ ARF_DEVICE void arf_finish_rows(const arf_call &call, const arf_operand_view &ow
             for (int group = place.first_group(); place.pack(group) < ARF_PACKS;
                  group += place.step, trip++) {
                 const int pack = place.pack(group);
-                arf_pack gamma = early.gamma;
-                if (trip > 0)
+                arf_pack gamma = trip == 0 ? early.gamma[0] : early.gamma[ARF_EARLY_TRIPS - 1];
+                if (trip >= ARF_EARLY_TRIPS)
                     gamma = arf_load_gpu((const arf_pack *)own.gamma + pack);
                 arf_store((arf_pack *)own.norm_out + token * ARF_PACKS + pack,
                           arf_normalised(stash[place.slot(trip)], inv, gamma, call.weight_bias));

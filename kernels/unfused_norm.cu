@@ -27,9 +27,6 @@ struct arf_unfused_source {
             x = arf_look(team.peer[rank] + arf_unfused_row(team, token, pack));
         return true;
     }
-    __device__ __forceinline__ void rearm(long long, int) const
-    {
-    }
 };
 
 extern "C" __global__ void ARF_RESIDENT(1024)

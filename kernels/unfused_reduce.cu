@@ -24,7 +24,7 @@ ARF_DEVICE void arf_sum_ranks(float (&sum)[8], const char *at, int first)
         for (int i = 0; i < span; i++)
             pack[i] = first + i < ARF_R ? arf_look(at + (arf_word)(first + i) * (ARF_H * 2))
                                         : make_uint4(0, 0, 0, 0);
-        arf_tree<0, span, span>(pack, sum);
+        arf_tree<span>(pack, sum);
     }
 }
 

@@ -55,18 +55,15 @@ ARF_DEVICE void arf_report(const arf_team_view &team, arf_control *own, arf_word
 
 #define ARF_LOOKS_PER_CHECK 64 /* a check reads the timer and the sticky word: keep it rare */
 
-typedef struct arf_patience {
-    unsigned looks;
-    arf_word start; /* 0: the timer has not been read yet */
-} arf_patience;
-
-/* After a look that found nothing: true to look again. False: the wait has failed, everyone has
- * been told, and the row must be given up. */
-ARF_DEVICE bool arf_look_again(arf_patience &patience, const arf_team_view &team, arf_control *own,
-                               arf_word culprit)
+/*
+ * After ARF_LOOKS_PER_CHECK looks that found something missing: true to look on. False: the wait
+ * has failed, everyone has been told, and the row must be given up. `start` is 0 at the first check
+ * and belongs to the wait. Not inlined: what it needs must not take registers from the loads in
+ * flight.
+ */
+static __device__ __noinline__ bool arf_look_on(const arf_team_view &team, arf_control *own,
+                                                arf_word &start, arf_word culprit)
 {
-    if (++patience.looks % ARF_LOOKS_PER_CHECK)
-        return true;
     const arf_word word = arf_look_word(&own->culprit);
     if (word) {
         arf_report(team, own, word); /* brings it to the host */
@@ -75,9 +72,9 @@ ARF_DEVICE bool arf_look_again(arf_patience &patience, const arf_team_view &team
     if (team.wait_limit_ns == 0)
         return true;
     const arf_word now = arf_now();
-    if (patience.start == 0)
-        patience.start = now;
-    if (now - patience.start < team.wait_limit_ns)
+    if (start == 0)
+        start = now;
+    if (now - start < team.wait_limit_ns)
         return true;
     arf_report(team, own, culprit);
     return false;
@@ -87,11 +84,23 @@ ARF_DEVICE bool arf_look_again(arf_patience &patience, const arf_team_view &team
 ARF_DEVICE bool arf_wait_counter(const arf_team_view &team, arf_control *own,
                                  const arf_word *counter, arf_word least, arf_word culprit)
 {
-    arf_patience patience = {0, 0};
-    while (arf_look_acquire(counter) < least)
-        if (!arf_look_again(patience, team, own, culprit))
+    arf_word start = 0;
+    for (unsigned looks = 1; arf_look_acquire(counter) < least; looks++)
+        if (looks % ARF_LOOKS_PER_CHECK == 0 && !arf_look_on(team, own, start, culprit))
             return false;
     return true;
+}
+
+/* Holds the sentinel when a pack of ranks below ARF_R does. */
+template <int count>
+ARF_DEVICE unsigned arf_least_of(const arf_pack (&pack)[count], int first)
+{
+    unsigned least = 0;
+#pragma unroll
+    for (int i = 0; i < count; i++)
+        if (first + i < ARF_R)
+            least = arf_least(least, pack[i]);
+    return least;
 }
 
 /*
@@ -103,31 +112,27 @@ template <int count>
 ARF_DEVICE bool arf_wait_packs(arf_pack (&pack)[count], const char *at, arf_word stride, int first,
                                const arf_team_view &team, arf_control *own, arf_word culprit)
 {
-    unsigned least = 0;
 #pragma unroll
     for (int i = 0; i < count; i++)
         if (first + i < ARF_R)
             pack[i] = arf_look(at + i * stride);
+    unsigned least = arf_least_of<count>(pack, first);
+    arf_word start = 0;
+    for (unsigned looks = 1; arf_has_sentinel(least); looks++) {
+        if (looks % ARF_LOOKS_PER_CHECK == 0) {
+            int missing = 0; /* the lowest rank whose pack has not arrived */
 #pragma unroll
-    for (int i = 0; i < count; i++)
-        if (first + i < ARF_R)
-            least = arf_least(least, pack[i]);
-    arf_patience patience = {0, 0};
-    while (arf_has_sentinel(least)) {
-        int missing = 0; /* the lowest rank whose pack has not arrived */
-#pragma unroll
-        for (int i = count - 1; i >= 0; i--)
-            if (first + i < ARF_R && !arf_arrived(pack[i]))
-                missing = first + i;
-        if (!arf_look_again(patience, team, own, culprit | (arf_word)missing << 56))
-            return false;
-        least = 0;
+            for (int i = count - 1; i >= 0; i--)
+                if (first + i < ARF_R && !arf_arrived(pack[i]))
+                    missing = first + i;
+            if (!arf_look_on(team, own, start, culprit | (arf_word)missing << 56))
+                return false;
+        }
 #pragma unroll
         for (int i = 0; i < count; i++)
-            if (first + i < ARF_R && !arf_arrived(pack[i])) {
+            if (first + i < ARF_R && !arf_arrived(pack[i]))
                 pack[i] = arf_look(at + i * stride);
-                least = arf_least(least, pack[i]);
-            }
+        least = arf_least_of<count>(pack, first);
     }
     return true;
 }
