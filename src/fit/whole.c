@@ -27,7 +27,8 @@ static void take_header(const arf_samples_header *header, arf_profile *profile)
     profile->device = header->device;
     profile->numerics = ARF_FIXED;
     arf_evidence *evidence = &profile->evidence;
-    evidence->method = ARF_MEASURED;
+    /* What was imported was timed by others, with kernels that are not ours. */
+    evidence->method = arf_set_public(header->set) ? ARF_PUBLISHED : ARF_MEASURED;
     strcpy(evidence->context, "isolated");
     evidence->policy = header->policy;
     evidence->has_policy = true;
@@ -50,9 +51,6 @@ static void take_fit(const arf_fit_result *fit, arf_pattern pattern, arf_profile
         const arf_plan *plan = &fit->routes.route[i].plan;
         if (plan->numerics > profile->numerics)
             profile->numerics = plan->numerics;
-        /* Times of kernels whose launch parameters nobody told us: imported figures. */
-        if (plan->tuning_null)
-            evidence->method = ARF_PUBLISHED;
     }
 }
 

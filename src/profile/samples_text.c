@@ -182,8 +182,8 @@ static arfuse_status read_then(const arf_json_value *root, const arf_samples_hea
         return ARFUSE_OK;
     ARF_TRY(arf_json_object(&value, members, error));
     ARF_TRY(arf_read_plan(&value, header->set, ARF_ALLREDUCE, &sample->then, error));
-    return arf_check_plan(&problem, header->version, ARF_ALLREDUCE, &sample->then, false, "$.then",
-                          error);
+    return arf_check_plan(&problem, header->version, ARF_ALLREDUCE, &sample->then,
+                          arf_set_public(header->set), "$.then", error);
 }
 
 static arfuse_status read_sample(const arf_json_value *root, arf_samples *samples, arf_error *error)
@@ -208,8 +208,9 @@ static arfuse_status read_sample(const arf_json_value *root, arf_samples *sample
     ARF_TRY(arf_json_member(root, "tokens", &value, error));
     ARF_TRY(arf_json_integer(&value, 1, ARF_MAX_TOKENS, &sample.tokens, error));
     ARF_TRY(arf_read_plan(root, header->set, sample.pattern, &sample.plan, error));
-    ARF_TRY(
-        arf_check_plan(&problem, header->version, sample.pattern, &sample.plan, false, "$", error));
+    /* Imported times of public kernels may come without their launch parameters. */
+    ARF_TRY(arf_check_plan(&problem, header->version, sample.pattern, &sample.plan,
+                           arf_set_public(header->set), "$", error));
     ARF_TRY(read_then(root, header, &sample, error));
     ARF_TRY(read_outcome(root, &sample, error));
     ARF_TRY(arf_json_member(root, "calls", &value, error));

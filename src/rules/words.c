@@ -51,6 +51,11 @@ ARF_WORDS(link, link_names, ARF_LINKS)
 ARF_WORDS(set, set_names, ARF_SETS)
 ARF_WORDS(policy, policy_names, ARF_POLICIES)
 
+bool arf_set_public(arf_set set)
+{
+    return set != ARF_SET_ARFUSE && set != ARF_SET_HOST;
+}
+
 bool arf_shape_equal(const arf_shape *a, const arf_shape *b)
 {
     return a->tp_size == b->tp_size && a->hidden_size == b->hidden_size && a->top_k == b->top_k &&

@@ -115,6 +115,10 @@ bool arf_link_parse(const char *name, arf_link *link);
 bool arf_set_parse(const char *name, arf_set *set);
 bool arf_policy_parse(const char *name, arf_policy *policy);
 
+/* Kernels of somebody else: nothing of them is measured here, their sums have orders of their own,
+ * and launch parameters may be unknown. */
+bool arf_set_public(arf_set set);
+
 bool arf_shape_equal(const arf_shape *a, const arf_shape *b);
 /* Compares what runs; only the knobs that the table of (set, protocol, pattern) has. */
 bool arf_plan_equal(arf_set set, arf_pattern pattern, const arf_plan *a, const arf_plan *b);
