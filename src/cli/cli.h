@@ -9,6 +9,8 @@
 #include <argp.h>
 #include <stdio.h>
 
+#include "base/json.h"
+#include "fit/fit.h"
 #include "profile/profile.h"
 
 typedef struct arf_verb {
@@ -23,6 +25,12 @@ extern const arf_verb arf_verb_show;
 extern const arf_verb arf_verb_explain;
 extern const arf_verb arf_verb_check;
 extern const arf_verb arf_verb_retarget;
+extern const arf_verb arf_verb_fit;
+extern const arf_verb arf_verb_diff;
+extern const arf_verb arf_verb_merge;
+extern const arf_verb arf_verb_plot;
+extern const arf_verb arf_verb_import;
+extern const arf_verb arf_verb_export;
 
 /* "arfuse-profile: MESSAGE" on stderr. */
 void arf_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -36,6 +44,34 @@ void arf_cli_parse(const arf_verb *verb, const struct argp_option *options, argp
 
 /* The profile in a file; NULL when it is refused, and then the reason is on stderr. */
 arf_profile *arf_cli_load(const char *path);
+
+/* ---- files (files.c)
+ * -------------------------------------------------------------------------------- */
+
+/* The samples in a file; NULL when it is refused, and then the reason is on stderr. */
+arf_samples *arf_cli_load_samples(const char *path);
+
+/* True when the file begins as samples do; false for anything else, a missing file too. */
+bool arf_cli_is_samples(const char *path);
+
+/* "x.samples.jsonl" for "x.json"; false when it does not fit. */
+bool arf_cli_samples_beside(const char *path, char *beside, size_t size);
+
+/* The numerics that a fit of these samples allows unless told otherwise: what the kernel set's
+ * plans promise at best, fixed for ours, any for public kernels. */
+arf_numerics arf_cli_numerics(arf_set set);
+
+/* A profile, or what fitting gives when the file holds samples. NULL as above. */
+arf_profile *arf_cli_load_either(const char *path);
+
+/* To a file, atomically, or to stdout where `output` is NULL. */
+arfuse_status arf_cli_deliver(const arf_text *text, const char *output, arf_error *error);
+/* A profile in the same way; a file of another key is not replaced. */
+arfuse_status arf_cli_deliver_profile(const arf_profile *profile, const char *output,
+                                      arf_error *error);
+/* Samples in the same way, refused above the limit of a samples file. */
+arfuse_status arf_cli_deliver_samples(const arf_samples *samples, const char *output,
+                                      arf_error *error);
 
 /* A whole decimal number; false for anything else. */
 bool arf_cli_number(const char *text, int64_t low, int64_t high, int64_t *number);

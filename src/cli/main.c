@@ -9,8 +9,9 @@
 #include "cli/cli.h"
 #include "profile/read.h"
 
-static const arf_verb *const verbs[] = {&arf_verb_show, &arf_verb_explain, &arf_verb_check,
-                                        &arf_verb_retarget};
+static const arf_verb *const verbs[] = {
+    &arf_verb_show, &arf_verb_explain, &arf_verb_check,  &arf_verb_diff,   &arf_verb_merge,
+    &arf_verb_fit,  &arf_verb_plot,    &arf_verb_import, &arf_verb_export, &arf_verb_retarget};
 enum { VERBS = sizeof verbs / sizeof *verbs };
 
 /* Messages begin with this whatever path started the program. */
@@ -74,7 +75,8 @@ static char *help_filter(int key, const char *text, void *input)
     arf_text_add(&list, "Verbs, each with a --help of its own:\n");
     for (int i = 0; i < VERBS; i++)
         arf_text_add(&list, "  %-10s %s\n", verbs[i]->name, verbs[i]->help);
-    arf_text_add(&list, "\nExit: 0 ok, 1 failure, 2 usage, 3 a profile is invalid.");
+    arf_text_add(&list, "\nExit: 0 ok, 1 failure (of diff: different), 2 usage, 3 a "
+                        "profile is invalid.");
     return list.data; /* argp frees it */
 }
 
@@ -119,13 +121,14 @@ static void print_version(FILE *stream, struct argp_state *state)
 int main(int argc, char **argv)
 {
     choice chosen = {NULL, 0};
-    const struct argp argp = {NULL,
-                              parse_verb,
-                              "VERB [ARGUMENT...]",
-                              "Shows, explains and checks routing profiles.\v-",
-                              NULL,
-                              help_filter,
-                              NULL};
+    const struct argp argp = {
+        NULL,
+        parse_verb,
+        "VERB [ARGUMENT...]",
+        "Shows, checks, compares, fits, imports and exports routing profiles.\v-",
+        NULL,
+        help_filter,
+        NULL};
     argp_err_exit_status = ARFUSE_USAGE;
     argp_program_version_hook = print_version;
     if (argc > 0)

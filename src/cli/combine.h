@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Samples of one shape from several files made into one list. */
+#ifndef ARF_CLI_COMBINE_H
+#define ARF_CLI_COMBINE_H
+
+#include "profile/samples.h"
+
+/* What becomes of a (pattern, tokens, plan) that two files time differently. A wrong result wins
+ * under every rule: no later run makes a wrong candidate right. */
+typedef enum arf_duplicates {
+    ARF_DUPLICATES_REFUSED, /* listed, and nothing is made */
+    ARF_DUPLICATES_FIRST,   /* of the file named first */
+    ARF_DUPLICATES_LAST,    /* of the file named last */
+    ARF_DUPLICATES_FASTER,  /* the smaller median; a failure gives way to a time */
+    ARF_DUPLICATES_POOLED,  /* the rounds of both; a failure wins over times */
+    ARF_DUPLICATES_RULES
+} arf_duplicates;
+const char *arf_duplicates_name(arf_duplicates rule);
+bool arf_duplicates_parse(const char *name, arf_duplicates *rule);
+
+/*
+ * Reads and joins the files. Refused (ARFUSE_PROFILE): another kernel set, tuning version, shape,
+ * device or policy. Another driver or other kernel sources are one note each. The result's `tool`
+ * says how many files and duplicates there were, and by which rule those were resolved; one file
+ * comes back as it is. NULL when anything was refused; then *code is the exit code and the reasons
+ * are on stderr.
+ */
+arf_samples *arf_combine_files(char **paths, int count, arf_duplicates rule, int *code);
+
+#endif

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fit: samples to a profile, without hardware. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/combine.h"
+
+typedef struct request {
+    char **path;
+    int count;
+    const char *output, *weights;
+    bool numerics_given;
+    arf_numerics numerics;
+    arf_duplicates duplicates;
+} request;
+
+enum { KEY_WEIGHTS = 0x100, KEY_NUMERICS, KEY_DUPLICATES };
+
+static const struct argp_option options[] = {
+    {"output", 'o', "FILE", 0, "Write to FILE instead of stdout", 0},
+    {"weights", KEY_WEIGHTS, "FILE", 0,
+     "How often each token count occurs: lines of tokens,count, or a dump of the runtime", 0},
+    {"numerics", KEY_NUMERICS, "NAME", 0,
+     "fixed: only plans with the contract's bits; any: library and in-network sums too (default: "
+     "fixed for arfuse's kernels, any for public ones, which have no fixed)",
+     0},
+    {"duplicates", KEY_DUPLICATES, "RULE", 0,
+     "What two files time differently: refuse (default), first, last, faster or pool", 0},
+    {0, 0, 0, 0, 0, 0},
+};
+
+static error_t parse(int key, char *argument, struct argp_state *state)
+{
+    request *r = state->input;
+    switch (key) {
+    case 'o':
+        r->output = argument;
+        return 0;
+    case KEY_WEIGHTS:
+        r->weights = argument;
+        return 0;
+    case KEY_NUMERICS:
+        if (strcmp(argument, "fixed") != 0 && strcmp(argument, "any") != 0)
+            argp_error(state, "--numerics '%s': expected fixed or any", argument);
+        r->numerics_given = true;
+        r->numerics = argument[0] == 'f' ? ARF_FIXED : ARF_LIBRARY;
+        return 0;
+    case KEY_DUPLICATES:
+        if (!arf_duplicates_parse(argument, &r->duplicates))
+            argp_error(state, "--duplicates '%s': expected refuse, first, last, faster or pool",
+                       argument);
+        return 0;
+    case ARGP_KEY_ARGS:
+        r->path = state->argv + state->next;
+        r->count = state->argc - state->next;
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        argp_error(state, "no samples, expected at least one file of them");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static arfuse_status fit(const request *r, const arf_samples *samples, arf_error *error)
+{
+    arf_fit_options how = ARF_FIT_OPTIONS_INIT;
+    arf_weights weights = {0};
+    arf_profile *profile = NULL;
+    how.numerics = r->numerics_given ? r->numerics : arf_cli_numerics(samples->header.set);
+    if (r->weights != NULL) {
+        ARF_TRY(arf_weights_load(r->weights, &weights, error));
+        how.weights = &weights;
+    }
+    arfuse_status status = arf_fit_profile(samples, &how, &profile, error);
+    if (status == ARFUSE_OK)
+        status = arf_cli_deliver_profile(profile, r->output, error);
+    arf_profile_free(profile);
+    arf_weights_free(&weights);
+    return status;
+}
+
+static int run(int argc, char **argv)
+{
+    request r = {0};
+    int code = 0;
+    arf_cli_parse(&arf_verb_fit, options, parse, argc, argv, &r);
+    arf_samples *samples = arf_combine_files(r.path, r.count, r.duplicates, &code);
+    if (samples == NULL)
+        return code;
+    arf_error error = ARF_ERROR_INIT;
+    if (fit(&r, samples, &error) != ARFUSE_OK) {
+        arf_complain("%s", error.text);
+        code = (int)error.status;
+    }
+    arf_samples_free(samples);
+    return code;
+}
+
+const arf_verb arf_verb_fit = {"fit", "[-o FILE] [--weights FILE] [--numerics NAME] SAMPLES...",
+                               "Choose the routes that samples speak for", run};
