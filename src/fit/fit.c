@@ -82,7 +82,15 @@ static int64_t bound_of(const arf_table *table, const change *at)
             share = before / (before - after);
     }
     int64_t bound = (int64_t)floor((double)low * pow((double)high / (double)low, share) + 1e-9);
-    return bound < low ? low : bound >= high ? high - 1 : bound;
+    bound = bound < low ? low : bound >= high ? high - 1 : bound;
+    /* Where one of the two failed in between, the other serves. */
+    const arf_cell *left = arf_table_cell(table, at->left, at->first_right);
+    const arf_cell *right = arf_table_cell(table, at->right, at->first_right);
+    if (left->cut && bound >= left->first_failure)
+        bound = left->first_failure - 1;
+    if (right->cut && bound < right->last_failure)
+        bound = right->last_failure;
+    return bound;
 }
 
 /* ---- evidence
@@ -170,6 +178,29 @@ static void tell_regret(const arf_table *table, const arf_segment *segments, int
 /* ---- the fit
  * ------------------------------------------------------------------------------------- */
 
+/* The first point that no candidate reaches from the one before it. */
+static int64_t first_cut(const arf_table *table)
+{
+    bool begins = false;
+    for (int a = 0; a < table->candidates; a++)
+        begins |= arf_table_cell(table, a, 0)->measured && !arf_table_cell(table, a, 0)->cut;
+    if (!begins)
+        return table->tokens[0];
+    for (int p = 1; p < table->points; p++) {
+        bool passable = false;
+        for (int a = 0; a < table->candidates; a++) {
+            const arf_cell *here = arf_table_cell(table, a, p);
+            passable |= here->known && !here->cut && arf_table_cell(table, a, p - 1)->known;
+            for (int b = 0; b < table->candidates; b++)
+                passable |= a != b && here->measured && arf_table_cell(table, b, p - 1)->measured &&
+                            !(here->cut && arf_table_cell(table, b, p)->cut);
+        }
+        if (!passable)
+            return table->tokens[p];
+    }
+    return table->tokens[table->points - 1];
+}
+
 static arfuse_status find_segments(const arf_samples *samples, arf_pattern pattern,
                                    const arf_fit_options *options, arf_table **table,
                                    arf_segment segments[ARF_MAX_ROUTES], int *count,
@@ -179,9 +210,15 @@ static arfuse_status find_segments(const arf_samples *samples, arf_pattern patte
     *count = arf_segments(*table, options->route_price, segments);
     if (*count > 0)
         return ARFUSE_OK;
+    int64_t cut = first_cut(*table);
     arf_table_free(*table);
-    return arf_fail(error, ARFUSE_FAILURE, "%s: out of memory while fitting",
-                    arf_pattern_name(pattern));
+    if (*count < 0)
+        return arf_fail(error, ARFUSE_FAILURE, "%s: out of memory while fitting",
+                        arf_pattern_name(pattern));
+    return arf_fail(error, ARFUSE_FAILURE,
+                    "%s: at or just below %lld tokens every candidate failed, so no route can pass "
+                    "there; measure others at those token counts, or fewer tokens",
+                    arf_pattern_name(pattern), (long long)cut);
 }
 
 arfuse_status arf_fit(const arf_samples *samples, arf_pattern pattern,

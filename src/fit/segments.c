@@ -19,6 +19,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static double regret(const arf_table *table, int candidate, int point)
 {
@@ -38,6 +39,20 @@ static bool may_stay(const arf_table *table, int candidate, int point)
 {
     const arf_cell *cell = arf_table_cell(table, candidate, point);
     return cell->known && !cell->cut;
+}
+
+/* Hands may change between two points unless both failed on the way: somewhere there nobody could
+ * serve. */
+static bool may_change(const arf_table *table, int from, int to, int point)
+{
+    return may_begin(table, from, point - 1) && may_begin(table, to, point) &&
+           !(arf_table_cell(table, from, point)->cut && arf_table_cell(table, to, point)->cut);
+}
+
+/* The first route serves every M below the first point, too. */
+static bool may_come_first(const arf_table *table, int candidate)
+{
+    return may_begin(table, candidate, 0) && !arf_table_cell(table, candidate, 0)->cut;
 }
 
 /* ---- step 1 -----------------------------------------------------------------------------------
@@ -73,26 +88,36 @@ static int programme(const arf_table *table, double price, arf_segment segments[
     int candidates = table->candidates;
     size_t cells = (size_t)candidates * (size_t)table->points;
     double *total = malloc((size_t)candidates * sizeof *total);
+    double *next = malloc((size_t)candidates * sizeof *next);
     int *came_from = malloc(cells * sizeof *came_from);
-    int count = 0;
-    if (total == NULL || came_from == NULL)
+    int count = -1;
+    if (total == NULL || next == NULL || came_from == NULL)
         goto done;
+    count = 0;
     for (int c = 0; c < candidates; c++)
-        total[c] = may_begin(table, c, 0) ? regret(table, c, 0) : INFINITY;
+        total[c] = may_come_first(table, c) ? regret(table, c, 0) : INFINITY;
     for (int p = 1; p < table->points; p++) {
-        int leader = -1; /* the cheapest that may end at p - 1; the first in order when equal */
         for (int c = 0; c < candidates; c++)
-            if (arf_table_cell(table, c, p - 1)->measured &&
-                (leader < 0 ? isfinite(total[c]) : total[c] < total[leader]))
-                leader = c;
-        double lead = leader < 0 ? INFINITY : total[leader];
+            next[c] = regret(table, c, p); /* of p alone, so far */
+        /* The cheapest to change from, for those that may take over from anybody and for those that
+         * failed on the way; the first in order when equal. */
+        int leader[2] = {-1, -1};
+        for (int c = 0; c < candidates; c++)
+            for (int failed = 0; failed < 2; failed++)
+                if (may_begin(table, c, p - 1) && !(failed && arf_table_cell(table, c, p)->cut) &&
+                    (leader[failed] < 0 ? isfinite(total[c]) : total[c] < total[leader[failed]]))
+                    leader[failed] = c;
         for (int c = 0; c < candidates; c++) {
+            int from = leader[arf_table_cell(table, c, p)->cut];
             double stay = may_stay(table, c, p) ? total[c] : INFINITY;
-            double change = may_begin(table, c, p) && c != leader ? lead + price : INFINITY;
+            double change = INFINITY;
+            if (from >= 0 && from != c && may_begin(table, c, p))
+                change = total[from] + price;
             bool stays = stay <= change;
-            came_from[(size_t)p * (size_t)candidates + (size_t)c] = stays ? c : leader;
-            total[c] = (stays ? stay : change) + regret(table, c, p);
+            came_from[(size_t)p * (size_t)candidates + (size_t)c] = stays ? c : from;
+            next[c] += stays ? stay : change;
         }
+        memcpy(total, next, (size_t)candidates * sizeof *total);
     }
     int best = -1;
     for (int c = 0; c < candidates; c++)
@@ -103,6 +128,7 @@ static int programme(const arf_table *table, double price, arf_segment segments[
         count = walk_back(table, came_from, best, segments);
 done:
     free(total);
+    free(next);
     free(came_from);
     return count;
 }
@@ -136,13 +162,34 @@ static double noise_of(const arf_table *table, int a, int b, int first, int last
     return sqrt(sum);
 }
 
-/* The first candidate in order that is as good as the segment's own, inside the noise. */
-static int earliest(const arf_table *table, const arf_segment *segment)
+/* Two neighbouring segments, one of `left` and one of `right` from `point` on. The same candidate
+ * on both sides is one segment, which must not cross a failure. */
+static bool may_meet(const arf_table *table, int left, int right, int point)
 {
+    return left == right ? may_stay(table, left, point) : may_change(table, left, right, point);
+}
+
+/* Segments [left, right] may be given to a candidate, seen from their neighbours. */
+static bool may_take(const arf_table *table, const arf_segment *segments, int count, int left,
+                     int right, int candidate)
+{
+    bool before =
+        left == 0 ? may_come_first(table, candidate)
+                  : may_meet(table, segments[left - 1].candidate, candidate, segments[left].first);
+    return before &&
+           (right + 1 == count ||
+            may_meet(table, candidate, segments[right + 1].candidate, segments[right + 1].first));
+}
+
+/* The first candidate in order that is as good as the segment's own, inside the noise. */
+static int earliest(const arf_table *table, const arf_segment *segments, int count, int index)
+{
+    const arf_segment *segment = &segments[index];
     double own = cost_of(table, segment->candidate, segment->first, segment->last);
     for (int c = 0; c < segment->candidate; c++) {
         double cost = cost_of(table, c, segment->first, segment->last);
-        if (cost - own <= noise_of(table, c, segment->candidate, segment->first, segment->last))
+        if (cost - own <= noise_of(table, c, segment->candidate, segment->first, segment->last) &&
+            may_take(table, segments, count, index, index, c))
             return c;
     }
     return segment->candidate;
@@ -182,7 +229,7 @@ static int join(const arf_table *table, double price, arf_segment *segments, int
         for (int i = 0; i + 1 < count; i++) {
             for (int c = 0; c < table->candidates; c++) {
                 double excess = joining(table, price, &segments[i], &segments[i + 1], c);
-                if (excess < least) {
+                if (excess < least && may_take(table, segments, count, i, i + 1, c)) {
                     least = excess;
                     place = i;
                     chosen = c;
@@ -203,11 +250,11 @@ static int join(const arf_table *table, double price, arf_segment *segments, int
 static int settle_ties(const arf_table *table, double price, arf_segment *segments, int count)
 {
     for (int i = 0; i < count; i++)
-        segments[i].candidate = earliest(table, &segments[i]);
+        segments[i].candidate = earliest(table, segments, count, i);
     count = drop_repeats(segments, count);
     count = join(table, price, segments, count);
     for (int i = 0; i < count; i++)
-        segments[i].candidate = earliest(table, &segments[i]);
+        segments[i].candidate = earliest(table, segments, count, i);
     return drop_repeats(segments, count);
 }
 
@@ -230,8 +277,7 @@ static bool place_changes(const arf_table *table, arf_segment *segments, int cou
             int own = segments[s].candidate;
             double stay = may_stay(table, own, p) ? total[s] : INFINITY;
             double change = INFINITY;
-            if (s > 0 && may_begin(table, own, p) &&
-                arf_table_cell(table, segments[s - 1].candidate, p - 1)->measured)
+            if (s > 0 && may_change(table, segments[s - 1].candidate, own, p))
                 change = total[s - 1];
             stayed[(size_t)p * (size_t)count + (size_t)s] = stay <= change;
             total[s] = fmin(stay, change) + regret(table, own, p);
@@ -262,8 +308,8 @@ int arf_segments(const arf_table *table, double price, arf_segment segments[ARF_
         price = price > 0.0 ? 2.0 * price : 1e-4;
         count = programme(table, price, segments);
     }
-    if (count == 0)
-        return 0;
+    if (count <= 0)
+        return count;
     count = settle_ties(table, price, segments, count);
-    return place_changes(table, segments, count) ? count : 0;
+    return place_changes(table, segments, count) ? count : -1;
 }

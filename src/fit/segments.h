@@ -13,7 +13,8 @@ typedef struct arf_segment {
 /*
  * The best segments, in ascending order, covering every point. `price` is the weighted log-regret
  * that one more segment must save. At most ARF_MAX_ROUTES: the price is doubled until they fit.
- * Returns their number, 0 when memory ran out.
+ * Returns their number; 0 when no sequence covers every point, since each candidate failed
+ * somewhere on the way; -1 when memory ran out.
  */
 int arf_segments(const arf_table *table, double price, arf_segment segments[ARF_MAX_ROUTES]);
 

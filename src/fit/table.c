@@ -161,6 +161,15 @@ static uint64_t cell_seed(uint64_t seed, const entry *from)
     return arf_mix(hash);
 }
 
+static void note_failure(arf_cell *cell, int64_t tokens)
+{
+    if (!cell->cut || tokens < cell->first_failure)
+        cell->first_failure = tokens;
+    if (!cell->cut || tokens > cell->last_failure)
+        cell->last_failure = tokens;
+    cell->cut = true;
+}
+
 static void fill_cells(arf_table *table, const entry *entries, int count, uint64_t seed)
 {
     int candidate = -1;
@@ -174,7 +183,7 @@ static void fill_cells(arf_table *table, const entry *entries, int count, uint64
         arf_cell *cell = &table->cell[(size_t)candidate * (size_t)table->points + (size_t)point];
         arf_estimate estimate;
         if (sample->outcome == ARF_SAMPLE_FAILED)
-            cell->cut = true;
+            note_failure(cell, sample->tokens);
         else if (entries[i].timed && arf_estimate_median(sample->us, sample->rounds,
                                                          cell_seed(seed, &entries[i]), &estimate)) {
             cell->measured = true;

@@ -12,7 +12,10 @@
 typedef struct arf_cell {
     bool measured; /* timed here */
     bool known;    /* measured, or between two points where it was: then log_us is their chord */
-    bool cut;      /* it failed at this M, or between the previous point and this one */
+    /* It failed at an M above the previous point, up to this one: no route of its passes here, and
+     * one that ends or begins here keeps the failures outside. */
+    bool cut;
+    int64_t first_failure, last_failure;
     double log_us; /* of the median */
     double
         noise; /* half-width of its 95 % interval, relative; of a chord: the larger of its ends */

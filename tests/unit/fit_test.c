@@ -307,6 +307,26 @@ static void test_failure_cuts_a_candidate(void **state)
     arf_samples_free(samples);
 }
 
+/* Where the only candidate failed between two of its points, no route can pass. */
+static void test_no_way_past_a_failure(void **state)
+{
+    (void)state;
+    arf_samples *samples = empty();
+    arf_plan ll = plan_of(ARF_LL, 0);
+    for (int i = 0; i < POINTS; i++)
+        add(samples, ladder[i], ARF_LL, 5.0);
+    add_outcome(samples, 100, &ll, ARF_SAMPLE_FAILED);
+    arf_fit_result result;
+    arf_error error = ARF_ERROR_INIT;
+    assert_int_equal(arf_fit(samples, ARF_ALLREDUCE, &defaults, &result, &error), ARFUSE_FAILURE);
+    assert_non_null(strstr(error.text, "128 tokens"));
+    add(samples, 128, ARF_BT, 50.0); /* another way round */
+    result = fit(samples);
+    assert_int_equal(result.routes.count, 3);
+    assert_int_equal(result.routes.route[1].plan.protocol, ARF_BT);
+    arf_samples_free(samples);
+}
+
 static void test_wrong_candidate_is_out(void **state)
 {
     (void)state;
@@ -642,6 +662,7 @@ int main(void)
         cmocka_unit_test(test_dropped_candidate_is_not_extrapolated),
         cmocka_unit_test(test_gap_is_bridged),
         cmocka_unit_test(test_failure_cuts_a_candidate),
+        cmocka_unit_test(test_no_way_past_a_failure),
         cmocka_unit_test(test_wrong_candidate_is_out),
         cmocka_unit_test(test_weaker_numerics_need_leave),
         cmocka_unit_test(test_nan_never_enters),
