@@ -9,6 +9,7 @@
 
 #include "profile/samples.h"
 #include "tune/bench.h"
+#include "tune/interval.h"
 
 /* A candidate on its lane of one point. */
 typedef struct arf_lane {
@@ -44,15 +45,5 @@ typedef struct arf_point {
 /* ARFUSE_OK unless the bench itself is gone; lanes that failed say so themselves. */
 arfuse_status arf_measure(arf_bench *bench, arf_pattern pattern, int64_t tokens, arf_lane *lane,
                           int lanes, const arf_effort *effort, arf_point *point, arf_error *error);
-
-/* The median of `count` numbers. */
-double arf_median(const double *value, int count);
-/*
- * The interval of a median from order statistics: the narrowest pair of ranks around the middle
- * that covers at least 95 % of cases (binomial), or the extremes where no pair does. Relative
- * half-width; infinite below 3 values.
- */
-double arf_half_width(const double *value, int count);
-void arf_median_interval(const double *value, int count, double *low, double *high);
 
 #endif

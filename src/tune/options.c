@@ -565,6 +565,34 @@ static arfuse_status refuse_option(const char *argument, arf_error *error)
 /* ---- whole ------------------------------------------------------------------------------------
  */
 
+/* Options that mean nothing to a task are refused, so that nobody believes they did something. A
+ * dry run takes them all: it is a tune with one word more. */
+static arfuse_status judge_task(const arf_tune_options *o, const bool *seen, arf_error *error)
+{
+    static const int tune_only[] = {KEY_WEIGHTS, KEY_OUTPUT, KEY_RESUME, KEY_BASE, KEY_STRICT, 0};
+    static const int not_probe[] = {KEY_NUMERICS, KEY_BUDGET, KEY_NOISE, KEY_POLICY,
+                                    KEY_SEED,     KEY_FORMAT, 0};
+    static const int not_check[] = {
+        KEY_HIDDEN, KEY_TOPK,    KEY_NO_NORM,   KEY_NO_RESIDUAL, KEY_NO_SHARED,
+        KEY_TOKENS, KEY_PATTERN, KEY_PROTOCOLS, KEY_SET,         KEY_FORMAT,
+        0};
+    static const int not_ab[] = {KEY_PROTOCOLS, KEY_SET, 0};
+    if (o->task == ARF_TASK_TUNE || o->task == ARF_TASK_DRY_RUN)
+        return ARFUSE_OK;
+    const int *own = o->task == ARF_TASK_PROBE   ? not_probe
+                     : o->task == ARF_TASK_CHECK ? not_check
+                                                 : not_ab;
+    const char *task = o->task == ARF_TASK_PROBE   ? "probe"
+                       : o->task == ARF_TASK_CHECK ? "check"
+                                                   : "ab";
+    for (int list = 0; list < 2; list++)
+        for (const int *key = list == 0 ? tune_only : own; *key != 0; key++)
+            if (seen[*key - KEY_HIDDEN])
+                return arf_fail(error, ARFUSE_USAGE, "--%s has no meaning for --%s; leave it out",
+                                option_name(*key), task);
+    return ARFUSE_OK;
+}
+
 static arfuse_status judge_together(const arf_tune_options *o, const parse_state *parse,
                                     arf_error *error)
 {
@@ -586,10 +614,7 @@ static arfuse_status judge_together(const arf_tune_options *o, const parse_state
     if (o->task == ARF_TASK_AB && (o->hidden_count > 1 || o->topk_count > 1))
         return arf_fail(error, ARFUSE_USAGE,
                         "--ab compares one shape: one --hidden and one --topk");
-    if (o->task == ARF_TASK_CHECK && (o->hidden_count > 0 || o->topk_count > 0))
-        return arf_fail(
-            error, ARFUSE_USAGE,
-            "--check FILE takes the shape from the file: leave out --hidden and --topk");
+    ARF_TRY(judge_task(o, seen, error));
     if (o->quiet && o->verbose)
         return arf_fail(error, ARFUSE_USAGE, "--quiet and --verbose exclude each other");
     if (o->resume && o->base != NULL)

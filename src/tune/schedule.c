@@ -232,6 +232,21 @@ static arfuse_status make_race(arf_schedule *s, const arf_tune_options *o, arf_p
                     reasons);
 }
 
+/* --numerics any asks for plans that a set may not have. */
+static arfuse_status judge_numerics(const arf_schedule *s, arf_error *error)
+{
+    for (int pattern = 0; pattern < ARF_PATTERNS; pattern++)
+        for (int i = 0; i < s->race[pattern].count; i++)
+            if (s->race[pattern].candidate[i].plan.numerics != ARF_FIXED)
+                return ARFUSE_OK;
+    if (!s->any_numerics)
+        return ARFUSE_OK;
+    return arf_fail(error, ARFUSE_USAGE,
+                    "--numerics any: kernel set %s has candidates with fixed numerics only, so it "
+                    "would change nothing; leave it out",
+                    arf_set_name(s->problem.set));
+}
+
 static arfuse_status size_buffers(arf_schedule *s, arf_error *error)
 {
     const int64_t last = s->tokens.value[s->tokens.count - 1];
@@ -265,6 +280,8 @@ arfuse_status arf_schedule_make(const arf_problem *problem, const arf_tokens *to
     for (int p = 0; p < ARF_PATTERNS && status == ARFUSE_OK; p++)
         if (s->pattern[p])
             status = make_race(s, options, (arf_pattern)p, error);
+    if (status == ARFUSE_OK)
+        status = judge_numerics(s, error);
     if (status == ARFUSE_OK)
         status = size_buffers(s, error);
     if (status != ARFUSE_OK) {

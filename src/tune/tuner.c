@@ -22,6 +22,20 @@ void arf_tuner_device_text(const arf_device_key *key, char *text, size_t size)
         snprintf(text, size, "%s on %s", key->name, arf_link_name(key->link));
 }
 
+/* What only a GPU has is refused elsewhere, so that nobody believes it did something. */
+static arfuse_status judge_device(const arf_tune_options *o, const arf_device *device,
+                                  arf_error *error)
+{
+    const bool gpu = device->ops != &arf_host_device && device->ops != &arf_model_device;
+    if (o->multicast && !gpu)
+        return arf_fail(error, ARFUSE_USAGE, "--multicast on: the %s device has no multicast",
+                        device->ops->name);
+    if (o->gpu_sharing && !gpu)
+        return arf_fail(error, ARFUSE_USAGE, "--gpu-sharing: the %s device has no GPU to share",
+                        device->ops->name);
+    return ARFUSE_OK;
+}
+
 arfuse_status arf_tuner_open(arf_tuner *tuner, const arf_tune_options *options, arf_group *group,
                              arf_error *error)
 {
@@ -37,6 +51,10 @@ arfuse_status arf_tuner_open(arf_tuner *tuner, const arf_tune_options *options, 
                                        .multicast = options->multicast,
                                        .log = &tuner->log};
     ARF_TRY(arf_device_open(&device, &tuner->team, &tuner->device, error));
+    if (judge_device(options, tuner->device, error) != ARFUSE_OK) {
+        arf_tuner_close(tuner);
+        return error->status;
+    }
     tuner->device->ops->describe(tuner->device, &tuner->key);
     tuner->device->ops->evidence(tuner->device, tuner->driver, tuner->source_digest);
     tuner->started = tuner->device->ops->now(tuner->device);

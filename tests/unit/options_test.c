@@ -155,6 +155,13 @@ static void test_refusals(void **state)
         {"--hidden 8 --max-regret 0.1", "--check"},
         {"--hidden 8 --quiet --verbose", "exclude"},
         {"--hidden 8 --resume --base f", "exclude"},
+        {"--check f --hidden 8", "no meaning for --check"},
+        {"--check f --format csv", "no meaning for --check"},
+        {"--check f --resume", "no meaning for --check"},
+        {"--probe --budget 1", "no meaning for --probe"},
+        {"--hidden 8 --ab f,default --protocols ll", "no meaning for --ab"},
+        {"--ab default,unfused", "--hidden"},
+        {"--hidden 8,16 --ab f,default", "one shape"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         if (parse(bad[i][0]) != ARFUSE_USAGE)
