@@ -324,8 +324,10 @@ typedef struct arfuse_operands {
     arfuse_weights weights_type;
     const int32_t *indices; /* finalize: int32 [M,K] (a flat array of M*K, token by token, is the
                                same thing), rows of `routed`; -1: dropped slot, never read */
-    const void *shared;     /* finalize: [M,H] this rank's shared-expert partial sum, or NULL when
-                               the workspace has shared_expert 0 */
+    /* finalize: [M,H] this rank's partial sum of the shared expert: it is summed over the ranks.
+     * One that is complete already is passed by rank 0, and zeros by the others. NULL when the
+     * workspace has shared_expert 0. */
+    const void *shared;
 
     const void *residual; /* [M,H]; NULL when the workspace has residual 0 */
     const void *gamma;    /* [H]; NULL when the workspace has rms_norm 0 */

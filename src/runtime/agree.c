@@ -66,7 +66,7 @@ arfuse_status arf_agree(const arf_team *team, const char *what, const arf_fields
                 char text[600];
                 values_text(team, fields, field, all, text, sizeof text);
                 return arf_fail(error, ARFUSE_DISAGREE,
-                                "%s: %s is %s; all ranks must pass the same", what,
+                                "%s: %s is %s; it must be the same on all ranks", what,
                                 fields->name[field], text);
             }
     return ARFUSE_OK;

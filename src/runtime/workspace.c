@@ -10,8 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "rules/knobs.h"
 #include "rules/sizing.h"
+#include "runtime/agree.h"
 #include "runtime/environment.h"
 #include "runtime/explain.h"
 #include "runtime/options.h"
@@ -44,6 +46,19 @@ static arfuse_status agree_routes(const arfuse_workspace *workspace, arf_error *
     status = arf_team_vote(&workspace->team, status, error);
     arf_error_prefix(error, "profile: the ranks disagree");
     return status;
+}
+
+/* Ranks that would run different kernels would give each other nothing that fits. */
+static arfuse_status agree_device(const arfuse_workspace *workspace, arf_error *error)
+{
+    char driver[ARF_NAME_TEXT] = {0}, digest[ARF_NAME_TEXT] = {0};
+    arf_device_key key;
+    workspace->device->ops->describe(workspace->device, &key);
+    workspace->device->ops->evidence(workspace->device, driver, digest);
+    arf_fields fields = {0};
+    arf_field_bits(&fields, "the digest of its name", arf_hash_text(ARF_HASH_INIT, key.name));
+    arf_field_bits(&fields, "the digest of its kernels", arf_hash_text(ARF_HASH_INIT, digest));
+    return arf_agree(&workspace->team, "device", &fields, error);
 }
 
 static arfuse_status choose_routes(arfuse_workspace *workspace, const arf_shape *shape,
@@ -195,6 +210,7 @@ static arfuse_status build(arfuse_workspace *workspace, const arfuse_bootstrap *
         .log = &workspace->log,
     };
     ARF_TRY(open(&device, team, &workspace->device, error));
+    ARF_TRY(agree_device(workspace, error));
     const arf_shape shape = shape_of(options, team->tp_size);
     ARF_TRY(choose_routes(workspace, &shape, error));
     ARF_TRY(make_space(workspace, &shape, error));

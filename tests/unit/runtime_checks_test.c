@@ -213,7 +213,7 @@ static void ranks_that_differ_are_named(void **state)
 {
     (void)state;
     static const char *const part[DIFFERENCES] = {
-        [TOKENS] = "checked mode, call 0: tokens is 7 on ranks 0,2 and 6 on rank 1; all ranks",
+        [TOKENS] = "checked mode, call 0: tokens is 7 on ranks 0,2 and 6 on rank 1; it must be",
         [PATTERN] = "the pattern (0 allreduce, 1 finalize) is 1 on ranks 0,2 and 0 on rank 1",
         [SITE] = "site is 0 on ranks 0,2 and 1 on rank 1",
         [SITE_OFF] = "whether the site is on is 1 on ranks 0,2 and 0 on rank 1",

@@ -487,8 +487,8 @@ static void all_processes_are_refused_alike(void **state)
     for (int i = 0; i < 4; i++)
         t->options[i].profile = four;
     t->options[1].capacity = 128;
-    SAYS(all_say(t, ARFUSE_DISAGREE),
-         "options: capacity is 64 on ranks 0,2-3 and 128 on rank 1; all ranks must pass the same");
+    SAYS(all_say(t, ARFUSE_DISAGREE), "options: capacity is 64 on ranks 0,2-3 and 128 on rank 1; "
+                                      "it must be the same on all ranks");
     t->options[1].capacity = 64;
     t->options[2].top_k = 99;
     SAYS(all_say(t, ARFUSE_USAGE), "rank 2: options.top_k is 99");

@@ -264,6 +264,52 @@ static void what_was_meant_reaches_the_device(void **state)
     arfuse_workspace_destroy(&workspace, NULL);
 }
 
+/* For every token count, route, fallback and switch: the gate says what the call then does. */
+static void the_gate_and_the_call_cannot_disagree(void **state)
+{
+    (void)state;
+    recording_reset();
+    const arfuse_options options = usual_options();
+    arfuse_workspace *workspace = open_recorded(&options);
+    const arfuse_operands operands = usual_operands();
+    arfuse_info info = ARFUSE_INFO_INIT;
+    assert_int_equal(arfuse_workspace_info(workspace, &info), ARFUSE_OK);
+    assert_true(info.routes[0] >= 2 && info.routes[1] >= 2);
+    int gates[2] = {0}, refused = 0;
+    arfuse_call call = ARFUSE_CALL_INIT;
+    for (int p = 0; p < 2; p++)
+        for (call.site = -1; call.site < 2; call.site++)
+            for (int on = 0; on < (call.site < 0 ? 1 : 2); on++)
+                for (call.route = ARFUSE_ROUTE_UNFUSED; call.route < info.routes[p]; call.route++)
+                    for (int fallback = 0; fallback < 4; fallback++)
+                        for (call.tokens = 0; call.tokens <= 49; call.tokens++) {
+                            const arfuse_pattern pattern = (arfuse_pattern)p;
+                            call.fallback = (arfuse_fallback)fallback;
+                            if (call.site >= 0)
+                                arfuse_site_switch(workspace, call.site, on, NULL);
+                            const int gate = arfuse_would_fuse(workspace, pattern, &call);
+                            const int before = recorded.launches;
+                            const arfuse_status status = (p ? arfuse_finalize : arfuse_allreduce)(
+                                workspace, &call, &operands, NULL);
+                            gates[gate]++;
+                            if (status == ARFUSE_NOT_SERVED) {
+                                assert_int_equal(gate, 0);
+                                assert_int_equal(fallback, ARFUSE_FALLBACK_ERROR);
+                                assert_int_equal(recorded.launches, before);
+                                refused++;
+                                continue;
+                            }
+                            assert_int_equal(status, ARFUSE_OK);
+                            assert_true(recorded.launches > before);
+                            const bool unfused = recorded_last(0)->plan.protocol == ARF_UNFUSED;
+                            assert_int_equal(gate, !unfused);
+                            if (!gate)
+                                assert_int_not_equal(fallback, ARFUSE_FALLBACK_ERROR);
+                        }
+    assert_true(gates[0] > 1000 && gates[1] > 1000 && refused > 300);
+    arfuse_workspace_destroy(&workspace, NULL);
+}
+
 static void a_second_stream_is_refused_until_it_is_ordered(void **state)
 {
     (void)state;
@@ -490,6 +536,7 @@ int main(void)
         cmocka_unit_test(the_launch_path_allocates_locks_and_reads_nothing),
         cmocka_unit_test(the_launch_path_makes_no_system_call),
         cmocka_unit_test(what_was_meant_reaches_the_device),
+        cmocka_unit_test(the_gate_and_the_call_cannot_disagree),
         cmocka_unit_test(a_second_stream_is_refused_until_it_is_ordered),
         cmocka_unit_test(a_call_that_fails_half_way_fails_the_workspace),
         cmocka_unit_test(a_route_that_the_device_lacks_runs_unfused),
