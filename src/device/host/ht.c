@@ -58,12 +58,16 @@ static void publish(const pipeline *p, int64_t unit)
 {
     const int self = p->call->self->rank;
     const arf_host_slice s = arf_host_slice_of(p->hidden, p->shards, (int)(unit % p->shards));
-    for (int64_t token = first_token(p, unit); token < end_token(p, unit); token++)
+    for (int64_t token = first_token(p, unit); token < end_token(p, unit); token++) {
+        ARF_HOST_TURN();
         arf_host_contribute(p->call, token, s.first, s.count,
                             contribution_at(p, (int)(token % p->ranks), self, token) + s.first);
-    for (int owner = 0; owner < p->ranks; owner++)
+    }
+    for (int owner = 0; owner < p->ranks; owner++) {
+        ARF_HOST_TURN();
         atomic_store_explicit(&control_of(p, owner)->ht_ready[self].word,
                               p->before + (uint64_t)unit + 1, memory_order_release);
+    }
 }
 
 static bool await_unit(const pipeline *p, int64_t unit, arf_host_stage stage)
@@ -92,14 +96,19 @@ static bool reduce(const pipeline *p, int64_t unit)
         for (int source = 0; source < p->ranks; source++)
             from[source] = contribution_at(p, self->rank, source, token) + s.first;
         const arf_bf16 *residual = arf_host_residual(p->call, token);
+        ARF_HOST_TURN();
         arf_reduce_row(from, p->ranks, residual ? residual + s.first : NULL, s.count, self->row);
-        for (int reader = 0; reader < p->ranks; reader++)
+        for (int reader = 0; reader < p->ranks; reader++) {
+            ARF_HOST_TURN();
             memcpy(row_at(p, reader, token) + s.first, self->row,
                    (size_t)s.count * sizeof *self->row);
+        }
     }
-    for (int reader = 0; reader < p->ranks; reader++)
+    for (int reader = 0; reader < p->ranks; reader++) {
+        ARF_HOST_TURN();
         atomic_store_explicit(&control_of(p, reader)->ht_rows[self->rank].word,
                               p->before + (uint64_t)unit + 1, memory_order_release);
+    }
     return true;
 }
 
@@ -110,6 +119,7 @@ static bool normalise(const pipeline *p, int64_t unit)
         return false;
     for (int64_t token = first_token(p, unit); token < end_token(p, unit); token++) {
         const arf_bf16 *row = row_at(p, p->call->self->rank, token);
+        ARF_HOST_TURN();
         if (p->call->operands->residual_out)
             memcpy(arf_host_x(p->call, token), row, (size_t)p->hidden * sizeof *row);
         arf_host_finish(p->call, token, row);

@@ -42,9 +42,12 @@ bool arf_host_unfused(arf_host_call *call)
     const int ranks = space->base.spec.shape.tp_size, hidden = space->base.spec.shape.hidden_size;
     const uint64_t calls = ++self->control->epoch[ARF_UNFUSED];
 
-    for (int64_t token = 0; token < call->tokens; token++)
+    for (int64_t token = 0; token < call->tokens; token++) {
+        ARF_HOST_TURN();
         arf_host_contribute(call, token, 0, hidden,
                             part(space, self->rank, space->layout.unfused, token));
+    }
+    ARF_HOST_TURN();
     atomic_store_explicit(&self->control->contributed.word, calls, memory_order_release);
 
     if (!await_all(call, ARF_HOST_UNFUSED_CONTRIBUTION, calls))
@@ -53,9 +56,11 @@ bool arf_host_unfused(arf_host_call *call)
         const arf_bf16 *from[ARF_MAX_RANKS];
         for (int source = 0; source < ranks; source++)
             from[source] = part(space, source, space->layout.unfused, token);
+        ARF_HOST_TURN();
         arf_reduce_row(from, ranks, arf_host_residual(call, token), hidden,
                        part(space, self->rank, space->layout.unfused_rows, token / ranks));
     }
+    ARF_HOST_TURN();
     atomic_store_explicit(&self->control->reduced.word, calls, memory_order_release);
 
     if (!await_all(call, ARF_HOST_UNFUSED_ROW, calls))
@@ -63,6 +68,7 @@ bool arf_host_unfused(arf_host_call *call)
     for (int64_t token = 0; token < call->tokens; token++) {
         const arf_bf16 *sum =
             part(space, (int)(token % ranks), space->layout.unfused_rows, token / ranks);
+        ARF_HOST_TURN();
         if (call->operands->residual_out)
             memcpy(arf_host_x(call, token), sum, (size_t)hidden * sizeof *sum);
         arf_host_finish(call, token, sum);

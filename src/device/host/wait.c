@@ -145,6 +145,7 @@ typedef struct patience {
 static bool be_patient(const arf_host_wait *wait, patience *p)
 {
     arf_host_rank *self = wait->self;
+    ARF_HOST_POLL_TURN();
     if (p->polls++ >= wait->yield_after)
         sched_yield();
     if (p->polls % LIMIT_CHECK != 0)
@@ -187,6 +188,7 @@ bool arf_host_await_data(const arf_host_wait *wait, arf_word *word, uint64_t *va
 bool arf_host_await_count(const arf_host_wait *wait, arf_word *word, uint64_t count)
 {
     patience p = {0, 0};
+    ARF_HOST_TURN();
     while (atomic_load_explicit(word, memory_order_acquire) < count)
         if (!be_patient(wait, &p))
             return false;
@@ -199,6 +201,7 @@ bool arf_host_barrier(arf_host_rank *self)
     const arf_host_space *space = self->space;
     arf_word *own = &self->control->barrier.word;
     uint64_t count = atomic_load_explicit(own, memory_order_relaxed) + 1;
+    ARF_HOST_TURN();
     atomic_store_explicit(own, count, memory_order_release);
     for (int rank = 0; rank < space->base.spec.shape.tp_size; rank++) {
         arf_host_wait wait = {.self = self,
@@ -221,6 +224,7 @@ void arf_host_put(arf_word *slot, const arf_bf16 *values, int count)
     for (int i = 0; i < count / HALF; i++) {
         uint64_t half;
         memcpy(&half, values + i * HALF, sizeof half);
+        ARF_HOST_TURN();
         atomic_store_explicit(&slot[i], half, memory_order_relaxed);
     }
 }
@@ -228,10 +232,12 @@ void arf_host_put(arf_word *slot, const arf_bf16 *values, int count)
 bool arf_host_take(const arf_host_wait *wait, arf_word *slot, arf_bf16 *values, int count)
 {
     for (int i = 0; i < count / HALF; i++) {
+        ARF_HOST_TURN();
         uint64_t half = atomic_load_explicit(&slot[i], memory_order_relaxed);
         if (half == ARF_HOST_EMPTY && !arf_host_await_data(wait, &slot[i], &half))
             return false;
         memcpy(values + i * HALF, &half, sizeof half);
+        ARF_HOST_TURN();
         atomic_store_explicit(&slot[i], ARF_HOST_EMPTY, memory_order_relaxed);
     }
     return true;

@@ -9,6 +9,7 @@
 #define ARF_DEVICE_HOST_WAIT_H
 
 #include "device/host/host.h"
+#include "device/host/turn.h"
 
 /* What is waited for; arfuse_culprit.stage of the host device. */
 typedef enum arf_host_stage {
