@@ -27,8 +27,10 @@ typedef struct weights_reader {
     const char *path;
     int line;
     int columns, tokens_column, count_column; /* columns 0: not known yet; count_column -1: none */
-    int64_t tokens, least, most;              /* of the line; of all lines */
-    double count;
+    int64_t tokens;                           /* of the line, */
+    double count;                             /* and how often it says */
+    double *total;                            /* [room], by token count */
+    int64_t room;
 } weights_reader;
 
 /* Splits a line in place. Returns the number of columns, or -1 for too many. */
@@ -121,48 +123,59 @@ static arfuse_status read_line(weights_reader *reader, char *line, bool *has_val
     return ARFUSE_OK;
 }
 
-/* One place for each token count up to the limit, so that repeats add up without sorting. */
-static arfuse_status read_text(weights_reader *reader, char *text, double *count, arf_error *error)
+/* One place for each token count up to the largest, so that repeats add up without sorting. */
+static arfuse_status add_up(weights_reader *reader, arf_error *error)
+{
+    if (reader->tokens >= reader->room) {
+        int64_t room = reader->tokens < ARF_MAX_TOKENS / 2 ? 2 * reader->tokens : ARF_MAX_TOKENS;
+        double *total = realloc(reader->total, (size_t)(room + 1) * sizeof *total);
+        if (total == NULL)
+            return arf_fail(error, ARFUSE_FAILURE, "%s: out of memory", reader->path);
+        for (int64_t tokens = reader->room; tokens <= room; tokens++)
+            total[tokens] = 0;
+        reader->total = total;
+        reader->room = room + 1;
+    }
+    reader->total[reader->tokens] += reader->count;
+    if (!isfinite(reader->total[reader->tokens]))
+        return arf_fail(error, ARFUSE_USAGE,
+                        "%s: line %d: the counts of %lld tokens add up to more than a number holds",
+                        reader->path, reader->line, (long long)reader->tokens);
+    return ARFUSE_OK;
+}
+
+static arfuse_status read_text(weights_reader *reader, char *text, arf_error *error)
 {
     char *rest = text;
     for (char *line = strsep(&rest, "\n"); line != NULL; line = strsep(&rest, "\n")) {
         bool has_value;
         reader->line++;
         ARF_TRY(read_line(reader, line, &has_value, error));
-        if (!has_value)
-            continue;
-        count[reader->tokens] += reader->count;
-        if (!isfinite(count[reader->tokens]))
-            return arf_fail(error, ARFUSE_USAGE,
-                            "%s: line %d: the counts of %lld tokens add up to more than a number "
-                            "holds",
-                            reader->path, reader->line, (long long)reader->tokens);
-        reader->least = reader->tokens < reader->least ? reader->tokens : reader->least;
-        reader->most = reader->tokens > reader->most ? reader->tokens : reader->most;
+        if (has_value)
+            ARF_TRY(add_up(reader, error));
     }
     return ARFUSE_OK;
 }
 
-static arfuse_status collect(const weights_reader *reader, const double *count,
-                             arf_weights *weights, arf_error *error)
+static arfuse_status collect(const weights_reader *reader, arf_weights *weights, arf_error *error)
 {
-    const char *path = reader->path;
     int kinds = 0;
-    for (int64_t tokens = reader->least; tokens <= reader->most; tokens++)
-        kinds += count[tokens] > 0.0;
+    for (int64_t tokens = 0; tokens < reader->room; tokens++)
+        kinds += reader->total[tokens] > 0.0;
     if (kinds == 0)
-        return arf_fail(error, ARFUSE_USAGE, "%s: no token count with a count above 0", path);
+        return arf_fail(error, ARFUSE_USAGE, "%s: no token count with a count above 0",
+                        reader->path);
     *weights = (arf_weights){0, calloc((size_t)kinds, sizeof *weights->tokens),
                              calloc((size_t)kinds, sizeof *weights->weight)};
     if (weights->tokens == NULL || weights->weight == NULL) {
         arf_weights_free(weights);
-        return arf_fail(error, ARFUSE_FAILURE, "%s: out of memory", path);
+        return arf_fail(error, ARFUSE_FAILURE, "%s: out of memory", reader->path);
     }
-    for (int64_t tokens = reader->least; tokens <= reader->most; tokens++) {
-        if (!(count[tokens] > 0.0))
+    for (int64_t tokens = 0; tokens < reader->room; tokens++) {
+        if (!(reader->total[tokens] > 0.0))
             continue;
         weights->tokens[weights->count] = tokens;
-        weights->weight[weights->count++] = count[tokens];
+        weights->weight[weights->count++] = reader->total[tokens];
     }
     return ARFUSE_OK;
 }
@@ -170,20 +183,17 @@ static arfuse_status collect(const weights_reader *reader, const double *count,
 static arfuse_status parse(const char *path, char *text, size_t bytes, arf_weights *weights,
                            arf_error *error)
 {
-    weights_reader reader = {.path = path, .least = ARF_MAX_TOKENS, .most = -1};
+    weights_reader reader = {.path = path};
     arf_locale locale;
     if (memchr(text, '\0', bytes) != NULL)
         return arf_fail(error, ARFUSE_USAGE, "%s: not a text file", path);
-    double *count = calloc((size_t)ARF_MAX_TOKENS + 1, sizeof *count);
-    if (count == NULL || !arf_locale_enter(&locale)) {
-        free(count);
+    if (!arf_locale_enter(&locale))
         return arf_fail(error, ARFUSE_FAILURE, "%s: out of memory", path);
-    }
-    arfuse_status status = read_text(&reader, text, count, error);
+    arfuse_status status = read_text(&reader, text, error);
     arf_locale_leave(&locale);
     if (status == ARFUSE_OK)
-        status = collect(&reader, count, weights, error);
-    free(count);
+        status = collect(&reader, weights, error);
+    free(reader.total);
     return status;
 }
 
