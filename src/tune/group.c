@@ -17,6 +17,8 @@
 
 /* One group a process, as MPI itself. */
 static MPI_Comm comm = MPI_COMM_NULL, node = MPI_COMM_NULL;
+/* For the end alone: who comes to it must not meet those who are still in the middle of a step. */
+static MPI_Comm last = MPI_COMM_NULL;
 static MPI_Win window = MPI_WIN_NULL;
 static arf_node_page own_page;
 
@@ -81,18 +83,26 @@ _Noreturn void arf_group_leave_early(int code, const char *message)
 #define POLLS_BEFORE_SLEEP 1024
 #define NAP_SECONDS 50e-6
 
-static int complete(MPI_Request *request)
+/* Until `seconds` have passed, if that is not 0; then *done stays 0. */
+static int complete_within(MPI_Request *request, double seconds, int *done)
 {
+    const double start = MPI_Wtime();
+    *done = 0;
     for (long polls = 0;; polls++) {
-        int done = 0;
-        int code = MPI_Test(request, &done, MPI_STATUS_IGNORE);
-        if (code != MPI_SUCCESS || done)
+        int code = MPI_Test(request, done, MPI_STATUS_IGNORE);
+        if (code != MPI_SUCCESS || *done || (seconds > 0 && MPI_Wtime() - start > seconds))
             return code;
         if (polls > POLLS_BEFORE_SLEEP)
             sleep_seconds(NAP_SECONDS);
         else if (polls > POLLS_BEFORE_YIELD)
             sched_yield();
     }
+}
+
+static int complete(MPI_Request *request)
+{
+    int done;
+    return complete_within(request, 0, &done);
 }
 
 static int gather(void *context, const void *send, void *receive, size_t bytes)
@@ -119,9 +129,11 @@ static int barrier(void *context)
 
 static arfuse_status mpi_failed(arf_error *error, const char *call, int code)
 {
-    char text[MPI_MAX_ERROR_STRING] = "";
-    int length = 0;
-    MPI_Error_string(code, text, &length);
+    char text[MPI_MAX_ERROR_STRING] = "no more is known";
+    int length = 0, started = 0;
+    MPI_Initialized(&started);
+    if (started) /* before, this call would end the program */
+        MPI_Error_string(code, text, &length);
     return arf_fail(error, ARFUSE_FAILURE, "%s failed: %s", call, text);
 }
 
@@ -167,8 +179,10 @@ arfuse_status arf_group_start(arf_group *group, arf_error *error)
     int level;
     TRY_MPI(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level));
     group->mpi = true;
+    /* Errors of a request are reported to the world's handler, whatever communicator it is of. */
+    TRY_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
     TRY_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
-    TRY_MPI(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
+    TRY_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &last));
     TRY_MPI(MPI_Comm_rank(comm, &group->rank));
     TRY_MPI(MPI_Comm_size(comm, &group->size));
     if (group->size > ARF_MAX_RANKS)
@@ -209,20 +223,26 @@ arfuse_status arf_group_broadcast(const arf_group *group, void *data, size_t byt
 /* ---- the ways out -----------------------------------------------------------------------------
  */
 
-int arf_group_finish(arf_group *group, int code)
+/* Ranks that fail together come to the end within a moment, also on a loaded machine. One that has
+ * waited for the others as long as this has failed alone, and they wait for it elsewhere. */
+#define TOGETHER_SECONDS 8.0
+
+int arf_group_finish(arf_group *group, int code, const char *message)
 {
     if (!group->mpi)
         return code;
-    int largest = code;
+    int largest = code, done = 0;
     MPI_Request request;
-    if (MPI_Iallreduce(&code, &largest, 1, MPI_INT, MPI_MAX, comm, &request) != MPI_SUCCESS ||
-        complete(&request) != MPI_SUCCESS)
-        largest = code;
+    if (MPI_Iallreduce(&code, &largest, 1, MPI_INT, MPI_MAX, last, &request) != MPI_SUCCESS ||
+        complete_within(&request, code != 0 ? TOGETHER_SECONDS : 0, &done) != MPI_SUCCESS || !done)
+        arf_group_abort(group, code != 0 ? code : ARFUSE_FAILURE,
+                        code != 0 ? message : "the ranks could not end together");
     /* From here on the launcher may end this process because another one has gone with a code. */
     arf_stop_ignore();
     arf_voice_share(NULL);
     MPI_Win_free(&window);
     MPI_Comm_free(&node);
+    MPI_Comm_free(&last);
     MPI_Comm_free(&comm);
     MPI_Finalize();
     *group = (arf_group){.size = 1, .page = &own_page, .on_node = {true}};
@@ -233,7 +253,7 @@ _Noreturn void arf_group_abort(const arf_group *group, int code, const char *mes
 {
     arf_voice_error_here("%s", message);
     if (group->mpi)
-        MPI_Abort(comm == MPI_COMM_NULL ? MPI_COMM_WORLD : comm, code);
+        MPI_Abort(MPI_COMM_WORLD, code);
     _exit(code);
 }
 

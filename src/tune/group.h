@@ -45,9 +45,14 @@ arfuse_bootstrap arf_group_bootstrap(const arf_group *group);
 /* Collective: the bytes of rank 0 on every rank. */
 arfuse_status arf_group_broadcast(const arf_group *group, void *data, size_t bytes,
                                   arf_error *error);
-/* Collective: ends MPI. Everyone comes with the same code (after a vote); the largest is returned.
- * What was to be printed must be flushed before: a launcher ends the others when one goes. */
-int arf_group_finish(arf_group *group, int code);
+/*
+ * Collective: ends MPI. After success everyone comes. After a failure everyone should, with the same
+ * code (after a vote); a rank that comes alone failed where nobody asked, such as out of memory: it
+ * waits some seconds for the others, then says `message`, unless rank 0 has spoken, and ends the
+ * whole job. The largest code is returned. What was to be printed must be flushed before: a launcher
+ * ends the others when one goes.
+ */
+int arf_group_finish(arf_group *group, int code, const char *message);
 /* One rank's own way out when the others cannot be asked: message, and the whole job ends. */
 _Noreturn void arf_group_abort(const arf_group *group, int code, const char *message);
 

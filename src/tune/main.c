@@ -33,26 +33,25 @@ static int exit_code(arfuse_status status)
                                           : (int)status;
 }
 
-static int work(const arf_tune_options *options, arf_group *group)
+static int work(const arf_tune_options *options, arf_group *group, arf_error *error)
 {
     arf_tuner tuner;
-    arf_error error = ARF_ERROR_INIT;
     int code = 0;
-    arfuse_status status = arf_tuner_open(&tuner, options, group, &error);
+    arfuse_status status = arf_tuner_open(&tuner, options, group, error);
     if (status == ARFUSE_OK) {
         if (options->task == ARF_TASK_PROBE)
-            status = arf_probe(&tuner, &error);
+            status = arf_probe(&tuner, error);
         else if (options->task == ARF_TASK_CHECK)
-            status = arf_check(&tuner, &code, &error);
+            status = arf_check(&tuner, &code, error);
         else if (options->task == ARF_TASK_AB)
-            status = arf_ab(&tuner, &code, &error);
+            status = arf_ab(&tuner, &code, error);
         else
-            status = arf_tune(&tuner, &code, &error);
+            status = arf_tune(&tuner, &code, error);
         arf_tuner_close(&tuner);
     }
     if (status == ARFUSE_OK)
         return code;
-    arf_voice_error("%s", error.text);
+    arf_voice_error("%s", error->text);
     return exit_code(status);
 }
 
@@ -74,6 +73,6 @@ int main(int argc, char **argv)
         arf_group_abort(&group, exit_code(error.status), error.text);
     /* Not before: until all ranks have one voice, an end from outside is told by the launcher. */
     arf_stop_install(&group);
-    int code = work(&options, &group);
-    return arf_group_finish(&group, code);
+    int code = work(&options, &group, &error);
+    return arf_group_finish(&group, code, error.text);
 }
