@@ -102,7 +102,8 @@ libraries := $(BUILD)/libarfuse.so $(BUILD)/libarfuse.a
 .PHONY: FORCE all lib tests check check-long modelcheck fuzz bench install uninstall clean format
 all: $(programs) $(libraries) $(examples)
 lib: $(libraries)
-tests: all $(units) $(mpis) $(gpus) $(replays)
+tests: all $(units) $(mpis) $(gpus) $(replays) $(BUILD)/tests/libfault.so \
+  $(BUILD)/tests/interleave_test
 
 .SECONDARY:
 
@@ -216,6 +217,26 @@ $(BUILD)/tests/%_replay: $(OBJ)/tests/fuzz/%_fuzz.o $(OBJ)/tests/fuzz/replay.o $
 	$(call say,LINK,$@)
 	$(quiet)mkdir -p $(@D)
 	$(quiet)$(CC) -o $@ $^ $(LDFLAGS_ALL) $(LIBS)
+
+# The host device with its points of interleaving; its objects stand before those of the library.
+interleave_obj := $(patsubst %.c,$(OBJ)/interleave/%.o,$(wildcard src/device/host/*.c) \
+  tests/interleave/interleave_test.c)
+$(OBJ)/interleave/%.o: CFLAGS_ALL += -DARF_INTERLEAVE -Itests
+$(OBJ)/interleave/%.o: %.c Makefile
+	$(call say,CC,$< (interleave))
+	$(quiet)mkdir -p $(@D)
+	$(quiet)$(CC) $(CFLAGS_ALL) -c $< -o $@
+$(BUILD)/tests/interleave_test: $(interleave_obj) $(call object,$(helper_src)) $(OBJ)/libcore.a
+	$(call say,LINK,$@)
+	$(quiet)mkdir -p $(@D)
+	$(quiet)$(CC) -o $@ $^ $(LDFLAGS_ALL) -lcmocka $(LIBS)
+
+# To preload: one call of the program fails. No link to MPI, so that programs without it can be run.
+$(BUILD)/tests/libfault.so: tests/faults/fault.c
+	$(call say,LINK,$@)
+	$(quiet)mkdir -p $(@D)
+	$(quiet)$(MPICC) -std=c17 -D_GNU_SOURCE -O2 -g -fPIC -Wall -Wextra -c $< -o $(OBJ)/fault.o
+	$(quiet)$(CC) -shared -o $@ $(OBJ)/fault.o -ldl
 
 # ---- tests ------------------------------------------------------------------------------------
 
