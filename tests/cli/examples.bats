@@ -111,3 +111,17 @@ split() {
     [ "$code" = 2 ]
     [ "$err" = "no_mpi: options.hidden_size is 100, expected a multiple of 8" ]
 }
+
+@test "PyTorch operators run it by ctypes" {
+    for python in python3 /usr/bin/python3; do
+        "$python" -c 'import torch.distributed' 2>/dev/null || continue
+        export ARFUSE_LIBRARY=${BUILD:-build}/libarfuse.so
+        run "$python" src/examples/torch_op.py 4
+        echo "$output"
+        [ "$status" = 0 ]
+        [[ $output == *"right on 4 ranks, PyTorch "* ]]
+        [[ $output != *"not a variable of arfuse"* ]]
+        return
+    done
+    skip "no PyTorch"
+}
