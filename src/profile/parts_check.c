@@ -147,12 +147,12 @@ arfuse_status arf_check_plan(const arf_problem *problem, const int version[ARF_P
         return REFUSE("%s.tuning: null, expected an object (null only where evidence.method is "
                       "published)",
                       path);
-    if (plan->tuning_null)
-        return ARFUSE_OK;
-    ARF_TRY(check_knobs(table, &plan->tuning, published, path, error));
+    if (!plan->tuning_null)
+        ARF_TRY(check_knobs(table, &plan->tuning, published, path, error));
     if (!arf_legal(problem, pattern, plan, reason)) {
-        char tuning[512];
-        arf_tuning_text(table, &plan->tuning, tuning, sizeof tuning);
+        char tuning[512] = "(tuning not known)";
+        if (!plan->tuning_null)
+            arf_tuning_text(table, &plan->tuning, tuning, sizeof tuning);
         return REFUSE("%s: %s %s, expected a route that is legal for this shape: %s", path,
                       protocol, tuning, reason);
     }
