@@ -286,6 +286,11 @@ static arfuse_status take_row(const arf_import *import, int row, arf_samples *sa
     return arf_samples_add(samples, &sample, error);
 }
 
+static const char *plural(int count)
+{
+    return count == 1 ? "" : "s";
+}
+
 /* What was taken, and what was not, in words. */
 static void report(const arf_import *import, const arf_samples *samples, const strangers *strange,
                    int repeated)
@@ -295,14 +300,15 @@ static void report(const arf_import *import, const arf_samples *samples, const s
     for (int i = 0; i < import->csv.rows; i++)
         left += !import->wanted[i];
     if (left > 0)
-        arf_complain("%s: note: %d rows of another shape left out", path, left);
+        arf_complain("%s: note: %d row%s of another shape left out", path, left, plural(left));
     for (int i = 0; i < strange->count; i++)
-        arf_complain("%s: note: %d rows of '%s' left out: kernel set %s has no such protocol", path,
-                     strange->rows[i], strange->name[i], arf_set_name(import->key.set));
+        arf_complain("%s: note: %d row%s of '%s' left out: kernel set %s has no such protocol",
+                     path, strange->rows[i], plural(strange->rows[i]), strange->name[i],
+                     arf_set_name(import->key.set));
     if (repeated > 0)
-        arf_complain("%s: note: %d rows repeat a point and were taken as further rounds of it",
-                     path, repeated);
-    for (int pattern = 0; pattern < ARF_PATTERNS; pattern++)
+        arf_complain("%s: note: %d row%s repeat a point and were taken as further rounds of it",
+                     path, repeated, plural(repeated));
+    for (int pattern = 0; pattern < ARF_PATTERNS && samples->count > 0; pattern++)
         for (int protocol = 0; protocol < ARF_PROTOCOLS; protocol++) {
             int points = 0, failed = 0;
             if (!arf_knobs(import->key.set, (arf_protocol)protocol, (arf_pattern)pattern)
