@@ -2,7 +2,8 @@
 #include "gpu/slice.h"
 
 #include <stdio.h>
-#include <string.h>
+
+#include "support/pairwise.h"
 
 /* The space of issue "CUDA kernels", with M = 0 left to the host tests: it launches nothing. */
 static const int hidden_sizes[] = {2880, 4096, 5120, 6144, 7168, 8192, 16384};
@@ -20,15 +21,6 @@ enum form { LL_TWO_KERNELS, LL_ONE_KERNEL, BT, UNFUSED, SEPARATE, FORMS };
 #define TUNINGS 8 /* 0: every knob at its fallback; the others drawn */
 
 enum factor { HIDDEN, RANKS, TOP_K, SWITCHES, PATTERN, TOKENS, FORM, TUNING, KIND, GRAPH, FACTORS };
-static const int levels[FACTORS] = {7, 4, 3, 5, ARF_PATTERNS, 8, FORMS, TUNINGS, ARF_TRIAL_KINDS,
-                                    2};
-#define MAX_LEVELS 8
-
-typedef struct slice_choice {
-    int level[FACTORS];
-} slice_choice;
-
-typedef bool pair_set[FACTORS][MAX_LEVELS][FACTORS][MAX_LEVELS];
 
 /* Values that a drawn tuning takes a knob's from; legality is the recipe's and the rules' business.
  */
@@ -52,7 +44,7 @@ static const struct {
     {"enable_pdl", 2, {0, 1}},
 };
 
-static arf_plan plan_of(const slice_choice *choice, uint64_t seed)
+static arf_plan plan_of(const pairwise_choice *choice, uint64_t seed)
 {
     static const arf_protocol protocols[FORMS] = {ARF_LL, ARF_LL, ARF_BT, ARF_UNFUSED,
                                                   ARF_SEPARATE};
@@ -70,7 +62,7 @@ static arf_plan plan_of(const slice_choice *choice, uint64_t seed)
     return plan;
 }
 
-static arf_shape shape_of(const slice_choice *choice)
+static arf_shape shape_of(const pairwise_choice *choice)
 {
     const arf_switch *on = switches[choice->level[SWITCHES]];
     return (arf_shape){.tp_size = rank_counts[choice->level[RANKS]],
@@ -81,8 +73,9 @@ static arf_shape shape_of(const slice_choice *choice)
                        .shared_expert = on[2]};
 }
 
-static bool can_be(const slice_choice *choice, uint64_t seed)
+static bool can_be(const pairwise_choice *choice, void *context)
 {
+    const uint64_t seed = *(const uint64_t *)context;
     arf_shape shape = shape_of(choice);
     arf_pattern pattern = (arf_pattern)choice->level[PATTERN];
     arf_plan plan = plan_of(choice, seed);
@@ -95,27 +88,7 @@ static bool can_be(const slice_choice *choice, uint64_t seed)
            arf_recipe_make(&shape, shape.tp_size, pattern, &plan, &recipe, NULL) == ARFUSE_OK;
 }
 
-static void draw(uint64_t *state, slice_choice *choice)
-{
-    for (int f = 0; f < FACTORS; f++)
-        choice->level[f] = gpu_pick(state, levels[f]);
-}
-
-/* Pairs of this choice that are in the set; takes them out when asked. */
-static int pairs_in(const slice_choice *choice, pair_set set, bool take)
-{
-    int count = 0;
-    for (int a = 0; a < FACTORS; a++)
-        for (int b = a + 1; b < FACTORS; b++) {
-            bool *pair = &set[a][choice->level[a]][b][choice->level[b]];
-            count += *pair;
-            if (take)
-                *pair = false;
-        }
-    return count;
-}
-
-static void describe(slice_case *one, const slice_choice *choice)
+static void describe(slice_case *one, const pairwise_choice *choice)
 {
     static const char *const kinds[ARF_TRIAL_KINDS] = {"random", "adversarial", "count-ranks"};
     char tuning[160];
@@ -129,7 +102,7 @@ static void describe(slice_case *one, const slice_choice *choice)
              kinds[one->kind], choice->level[GRAPH] ? "graph" : "eager", tuning);
 }
 
-static void add(slice_set *slice, const slice_choice *choice, uint64_t seed)
+static void add(slice_set *slice, const pairwise_choice *choice, uint64_t seed)
 {
     slice_case *one = &slice->of[slice->cases++];
     *one = (slice_case){.shape = shape_of(choice),
@@ -142,44 +115,13 @@ static void add(slice_set *slice, const slice_choice *choice, uint64_t seed)
     describe(one, choice);
 }
 
-/* Candidates by chance; of each batch the one that covers most. What a long search never met
- * cannot be, or is so rare that it is no pair of its own. */
 void slice_make(uint64_t seed, slice_set *slice)
 {
-    enum { SEARCH = 20000, BATCH = 200 };
-    static pair_set wanted;
-    uint64_t state = seed * 2654435761u + 88172645463325252u;
-    slice_choice best = {{0}}, next;
-    *slice = (slice_set){0};
-    memset(wanted, 0, sizeof wanted);
-    for (int i = 0; i < SEARCH; i++) {
-        draw(&state, &next);
-        if (!can_be(&next, seed))
-            continue;
-        for (int a = 0; a < FACTORS; a++)
-            for (int b = a + 1; b < FACTORS; b++)
-                wanted[a][next.level[a]][b][next.level[b]] = true;
-    }
-    for (int a = 0; a < FACTORS; a++)
-        for (int b = a + 1; b < FACTORS; b++)
-            for (int i = 0; i < levels[a]; i++)
-                for (int j = 0; j < levels[b]; j++)
-                    slice->pairs += wanted[a][i][b][j];
-    int idle = 0;
-    while (slice->covered < slice->pairs && slice->cases < SLICE_MAX_CASES && idle < 100) {
-        int most = 0;
-        for (int i = 0; i < BATCH; i++) {
-            draw(&state, &next);
-            int gain = pairs_in(&next, wanted, false);
-            if (gain > most && can_be(&next, seed)) {
-                most = gain;
-                best = next;
-            }
-        }
-        idle = most > 0 ? 0 : idle + 1;
-        if (most == 0)
-            continue;
-        slice->covered += pairs_in(&best, wanted, true);
-        add(slice, &best, seed);
-    }
+    static pairwise_choice choice[SLICE_MAX_CASES];
+    const pairwise_space space = {
+        FACTORS, {7, 4, 3, 5, ARF_PATTERNS, 8, FORMS, TUNINGS, ARF_TRIAL_KINDS, 2}, can_be, &seed};
+    pairwise_cover cover = pairwise_make(&space, seed, choice, SLICE_MAX_CASES);
+    *slice = (slice_set){.pairs = cover.pairs, .covered = cover.covered};
+    for (int i = 0; i < cover.choices; i++)
+        add(slice, &choice[i], seed);
 }
