@@ -4,11 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "profile/write.h"
 #include "rules/knobs.h"
 #include "support/device_case.h"
+#include "support/scratch.h"
 
 static void add(arf_profile *profile, arf_pattern pattern, arf_protocol protocol, int64_t bound)
 {
@@ -43,18 +43,10 @@ arf_profile *case_profile(const arf_shape *shape)
     return profile;
 }
 
-static void new_folder(char path[256])
-{
-    const char *root = getenv("TMPDIR");
-    snprintf(path, 200, "%s/arfuse-case-XXXXXX", root != NULL && root[0] != '\0' ? root : "/tmp");
-    if (mkdtemp(path) == NULL)
-        abort();
-}
-
 void case_save(const arf_profile *profile, char path[256])
 {
     arf_error error = ARF_ERROR_INIT;
-    new_folder(path);
+    scratch_make(path);
     strcat(path, "/profile.json");
     if (arf_profile_save(profile, path, &error) != ARFUSE_OK) {
         fprintf(stderr, "%s\n", error.text);
@@ -64,7 +56,7 @@ void case_save(const arf_profile *profile, char path[256])
 
 void case_write(const char *text, char path[256])
 {
-    new_folder(path);
+    scratch_make(path);
     strcat(path, "/profile.json");
     FILE *file = fopen(path, "w");
     if (file == NULL || fputs(text, file) < 0 || fclose(file) != 0)
@@ -75,9 +67,8 @@ void case_remove(const char *path)
 {
     char folder[256];
     snprintf(folder, sizeof folder, "%s", path);
-    unlink(path);
     *strrchr(folder, '/') = '\0';
-    rmdir(folder);
+    scratch_remove(folder);
 }
 
 arfuse_options case_options(const arf_shape *shape, int64_t capacity)

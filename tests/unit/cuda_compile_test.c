@@ -19,6 +19,7 @@
 
 #include "device/cuda/compile.h"
 #include "device/cuda/driver.h"
+#include "support/scratch.h"
 
 /* clang-format off */
 #define SOURCE(name, text) {name, text, sizeof text - 1}
@@ -32,13 +33,12 @@ static const arf_source sources[] = {
     {NULL, NULL, 0},
 };
 
-static char folder[64]; /* this test's cache base */
+static char folder[SCRATCH_PATH]; /* this test's cache base */
 
 static int make_base(void **state)
 {
     (void)state;
-    snprintf(folder, sizeof folder, "/tmp/arfuse-cache-XXXXXX");
-    assert_non_null(mkdtemp(folder));
+    scratch_make(folder);
     setenv("XDG_CACHE_HOME", folder, 1);
     return 0;
 }
@@ -46,9 +46,8 @@ static int make_base(void **state)
 static int remove_base(void **state)
 {
     (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command);
+    scratch_remove(folder);
+    return 0;
 }
 
 static void entry_of(char *path, size_t size)

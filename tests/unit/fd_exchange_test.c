@@ -19,6 +19,7 @@
 #include <cmocka.h>
 
 #include "device/fd_exchange.h"
+#include "support/scratch.h"
 #include "support/threads_bootstrap.h"
 
 static int count_entries(const char *folder)
@@ -146,8 +147,8 @@ static void a_missing_descriptor_is_named_and_nothing_leaks(void **state)
 static void namespaces_meet_in_a_folder(void **state)
 {
     (void)state;
-    char folder[] = "/tmp/arfuse-test-XXXXXX";
-    assert_non_null(mkdtemp(folder));
+    char folder[SCRATCH_PATH];
+    scratch_make(folder);
     setenv("ARFUSE_SOCKET_FOLDER", folder, 1);
     int before = count_entries("/proc/self/fd");
     outcome seen[3] = {{.hosted = 1}, {.hosted = 1, .own_network = true}, {.hosted = 2}};
@@ -156,7 +157,7 @@ static void namespaces_meet_in_a_folder(void **state)
     threads_bootstrap_run(3, run_process, seen);
     unsetenv("ARFUSE_SOCKET_FOLDER");
     assert_int_equal(count_entries(folder), 2); /* . and .. */
-    rmdir(folder);
+    scratch_remove(folder);
     if (seen[1].could_not)
         skip(); /* making a network namespace needs a privilege */
     all_passed(seen, 3);

@@ -113,7 +113,7 @@ static void run_cover(uint64_t seed, int64_t values)
 static void every_pair_has_the_bits_of_the_reference(void **state)
 {
     (void)state;
-    run_cover(1, (int64_t)8 << 20);
+    run_cover(1, (int64_t)32 << 20);
 }
 
 static void and_so_have_larger_cases(void **state)

@@ -21,24 +21,24 @@
 #include <unistd.h>
 
 #include "base/io.h"
+#include "support/scratch.h"
 
-static char folder[64];
-static char path[256];
+static char folder[SCRATCH_PATH];
+static char path[2 * SCRATCH_PATH];
 
 static int make(void **state)
 {
     (void)state;
-    strcpy(folder, "/tmp/arfuse-io-XXXXXX");
-    snprintf(path, sizeof path, "%s/file", mkdtemp(folder) != NULL ? folder : "/nowhere");
+    scratch_make(folder);
+    snprintf(path, sizeof path, "%s/file", folder);
     return 0;
 }
 
 static int clean(void **state)
 {
     (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command);
+    scratch_remove(folder);
+    return 0;
 }
 
 static int entries(void)

@@ -16,6 +16,7 @@
 #include <time.h>
 
 #include "base/json.h"
+#include "support/german.h"
 
 #define ALL(array) (sizeof(array) / sizeof *(array))
 
@@ -410,32 +411,11 @@ static void strings_are_always_valid_json(void **state)
 
 /* ---- locale ------------------------------------------------------------------------------- */
 
-/* A German locale made for this test, since slim systems have none. */
-static bool german(char folder[64])
-{
-    strcpy(folder, "/tmp/arfuse-locale-XXXXXX");
-    if (mkdtemp(folder) == NULL)
-        return false;
-    char command[256];
-    snprintf(command, sizeof command,
-             "localedef -i de_DE -f UTF-8 '%s/de_DE.UTF-8' >/dev/null 2>&1", folder);
-    int made = system(command);
-    setenv("LOCPATH", folder, 1);
-    return made == 0 && setlocale(LC_ALL, "de_DE.UTF-8") != NULL;
-}
-
 static void numbers_do_not_depend_on_the_locale(void **state)
 {
     (void)state;
-    char folder[64], command[128];
-    bool have = german(folder);
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    int removed = system(command);
-    (void)removed;
-    if (!have) {
-        setlocale(LC_ALL, "C");
+    if (!german_on())
         skip();
-    }
     char comma[16];
     snprintf(comma, sizeof comma, "%.1f", 0.5);
     assert_string_equal(comma, "0,5"); /* the locale is what this test is about */
@@ -465,7 +445,7 @@ static void numbers_do_not_depend_on_the_locale(void **state)
     assert_string_equal(setlocale(LC_NUMERIC, NULL), "de_DE.UTF-8");
     snprintf(comma, sizeof comma, "%.1f", 0.5);
     assert_string_equal(comma, "0,5");
-    setlocale(LC_ALL, "C");
+    german_off();
 }
 
 int main(void)

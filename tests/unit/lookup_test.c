@@ -19,12 +19,13 @@
 #include "profile/write.h"
 #include "rules/knobs.h"
 #include "support/fixtures.h"
+#include "support/scratch.h"
 
 #define GOOD FIXTURES "profiles/good/"
 
 static arf_profile *load(const char *name)
 {
-    char path[256];
+    char path[512];
     arf_profile *profile = NULL;
     arf_error error = ARF_ERROR_INIT;
     snprintf(path, sizeof path, GOOD "%s.json", name);
@@ -149,7 +150,7 @@ static void folders_come_in_order(void **state)
 /* ---- searching --------------------------------------------------------------------------------
  */
 
-static char root[64], second[96], warnings[4096];
+static char root[SCRATCH_PATH], second[SCRATCH_PATH + 16], warnings[4096];
 static int warned;
 
 static void hear(void *context, arfuse_log_level level, const char *line)
@@ -165,9 +166,7 @@ static void hear(void *context, arfuse_log_level level, const char *line)
 static int make(void **state)
 {
     (void)state;
-    strcpy(root, "/tmp/arfuse-find-XXXXXX");
-    if (mkdtemp(root) == NULL)
-        return 1;
+    scratch_make(root);
     snprintf(second, sizeof second, "%s/second", root);
     warned = 0;
     warnings[0] = '\0';
@@ -177,14 +176,13 @@ static int make(void **state)
 static int clean(void **state)
 {
     (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf '%s'", root);
-    return system(command);
+    scratch_remove(root);
+    return 0;
 }
 
 static void store(const arf_profile *profile, const char *folder)
 {
-    char path[256];
+    char path[512];
     arf_error error = ARF_ERROR_INIT;
     if (arf_profile_store(profile, folder, path, sizeof path, &error) != ARFUSE_OK)
         fail_msg("%s", error.text);
@@ -201,12 +199,12 @@ static void store_shape(const char *folder, int tp_size, int hidden_size)
 }
 
 static arf_found find(const arf_profile_key *key, const char *folders, arf_profile **profile,
-                      char path[256])
+                      char path[512])
 {
     arf_found found;
     arf_error error = ARF_ERROR_INIT;
     const arf_log log = {hear, NULL, ARFUSE_LOG_DEBUG};
-    if (arf_profile_find(key, folders, &log, &found, profile, path, 256, &error) != ARFUSE_OK)
+    if (arf_profile_find(key, folders, &log, &found, profile, path, 512, &error) != ARFUSE_OK)
         fail_msg("%s", error.text);
     return found;
 }
@@ -225,7 +223,7 @@ static void the_exact_one_is_found_whatever_its_name(void **state)
 {
     (void)state;
     arf_profile *profile = NULL;
-    char path[256], wanted[300];
+    char path[512], wanted[512];
     arf_profile_key key = dense_key(8, 6144);
     assert_int_equal(find(&key, root, &profile, path), ARF_FOUND_NONE);
     assert_null(profile);
@@ -246,7 +244,7 @@ static void the_first_folder_wins(void **state)
 {
     (void)state;
     arf_profile *profile = NULL;
-    char path[256], folders[256];
+    char path[512], folders[1024];
     arf_profile_key key = dense_key(8, 6144);
     store_shape(root, 8, 6144);
     store_shape(second, 8, 6144);
@@ -260,7 +258,7 @@ static void the_nearest_shape_of_the_link_is_found(void **state)
 {
     (void)state;
     arf_profile *profile = NULL;
-    char path[256];
+    char path[512];
     store_shape(root, 8, 6144);
     store_shape(root, 8, 8192);
     store_shape(root, 16, 7168);
@@ -290,10 +288,10 @@ static void corrupt_files_are_one_warning_each(void **state)
     (void)state;
     static const char *const bad[] = {"empty", "cut_in_half", "bad_utf8", "byte_order_mark"};
     arf_profile *profile = NULL;
-    char path[256];
+    char path[512];
     store_shape(root, 8, 6144);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        char from[256], to[256];
+        char from[256], to[512];
         size_t bytes;
         snprintf(from, sizeof from, FIXTURES "profiles/bad/%s.json", bad[i]);
         snprintf(to, sizeof to, "%s/a_%s.json", root, bad[i]);

@@ -11,9 +11,11 @@
 
 #include <cmocka.h>
 
+#include "base/io.h"
 #include "device/device.h"
 #include "device/model/truth.h"
 #include "rules/knobs.h"
+#include "support/scratch.h"
 
 #define RANKS 8
 #define FIXTURES "tests/fixtures/model/"
@@ -324,15 +326,14 @@ static void test_file_changes_what_it_names(void **state)
 
 static void expect_refused(const char *text, const char *part)
 {
-    char path[] = "/tmp/arfuse-model-XXXXXX";
-    int descriptor = mkstemp(path);
-    assert_true(descriptor >= 0);
-    assert_int_equal(write(descriptor, text, strlen(text)), (ssize_t)strlen(text));
-    close(descriptor);
+    char folder[SCRATCH_PATH], path[2 * SCRATCH_PATH];
+    scratch_make(folder);
+    snprintf(path, sizeof path, "%s/model.json", folder);
+    assert_int_equal(arf_write_file(path, text, strlen(text), NULL), ARFUSE_OK);
     arf_model model;
     arf_error error = ARF_ERROR_INIT;
     arfuse_status status = arf_model_load(path, &model, &error);
-    unlink(path);
+    scratch_remove(folder);
     assert_int_equal(status, ARFUSE_PROFILE);
     if (strstr(error.text, path) == NULL || strstr(error.text, part) == NULL)
         fail_msg("\"%s\" should name the file and %s", error.text, part);

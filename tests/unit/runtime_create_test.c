@@ -14,6 +14,7 @@
 
 #include "profile/write.h"
 #include "support/runtime_case.h"
+#include "support/scratch.h"
 #include "support/threads_bootstrap.h"
 
 static const arf_shape shape4 = {4, 64, 2, ARF_ON, ARF_ON, ARF_ON};
@@ -220,8 +221,8 @@ static void one_log_line_tells_the_map(void **state)
 static void the_nearest_profile_is_carried_over(void **state)
 {
     (void)state;
-    char root[] = "/tmp/arfuse-nearest-XXXXXX", path[512], folder[512];
-    assert_non_null(mkdtemp(root));
+    char root[SCRATCH_PATH], path[512];
+    scratch_make(root);
     arf_shape other = shape4;
     other.hidden_size = 128;
     arf_error error = ARF_ERROR_INIT;
@@ -255,12 +256,7 @@ static void the_nearest_profile_is_carried_over(void **state)
     assert_int_equal(log.lines, 0);
     SAYS(explained(workspace, ARFUSE_ALLREDUCE, 1), exact);
     destroy(workspace);
-    unlink(path);
-    unlink(exact);
-    snprintf(folder, sizeof folder, "%s", path);
-    *strrchr(folder, '/') = '\0';
-    rmdir(folder);
-    rmdir(root);
+    scratch_remove(root);
 }
 
 static void a_named_profile_must_fit(void **state)

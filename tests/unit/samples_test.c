@@ -16,9 +16,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/io.h"
 #include "base/json.h"
 #include "profile/samples.h"
 #include "rules/knobs.h"
+#include "support/scratch.h"
 
 static arf_samples_header host_header(void)
 {
@@ -247,20 +249,21 @@ static void bad_lines_are_refused_with_their_number(void **state)
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-static char path[64];
+static char folder[SCRATCH_PATH], path[2 * SCRATCH_PATH];
 
 static int make(void **state)
 {
     (void)state;
-    strcpy(path, "/tmp/arfuse-samples-XXXXXX");
-    int file = mkstemp(path);
-    return file < 0 ? 1 : close(file);
+    scratch_make(folder);
+    snprintf(path, sizeof path, "%s/samples.jsonl", folder);
+    return arf_write_file(path, "", 0, NULL) == ARFUSE_OK ? 0 : 1;
 }
 
 static int clean(void **state)
 {
     (void)state;
-    return unlink(path);
+    scratch_remove(folder);
+    return 0;
 }
 
 static int count_in_file(bool *truncated)

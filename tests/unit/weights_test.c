@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The three forms of a weights file, and what is refused. */
-#include <locale.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,20 +11,24 @@
 #include <cmocka.h>
 
 #include "fit/fit.h"
+#include "support/german.h"
+#include "support/scratch.h"
 
-static char path[] = "/tmp/arfuse-weights-XXXXXX";
+static char folder[SCRATCH_PATH], path[2 * SCRATCH_PATH];
 
 static int make_file(void **state)
 {
     (void)state;
-    int descriptor = mkstemp(path);
-    return descriptor < 0 || close(descriptor) != 0 ? -1 : 0;
+    scratch_make(folder);
+    snprintf(path, sizeof path, "%s/weights", folder);
+    return 0;
 }
 
 static int remove_file(void **state)
 {
     (void)state;
-    return unlink(path);
+    scratch_remove(folder);
+    return 0;
 }
 
 static arfuse_status load(const char *text, arf_weights *weights, arf_error *error)
@@ -92,11 +95,10 @@ static void test_named_columns(void **state)
 static void test_decimal_comma_locale(void **state)
 {
     (void)state;
-    const char *before = setlocale(LC_ALL, NULL);
-    if (setlocale(LC_ALL, "de_DE.UTF-8") == NULL) /* not installed */
+    if (!german_on())
         skip();
     expect("8 2.5\n", 1, (const int64_t[]){8}, (const double[]){2.5});
-    setlocale(LC_ALL, before);
+    german_off();
 }
 
 static void test_refusals(void **state)
