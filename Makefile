@@ -103,7 +103,7 @@ libraries := $(BUILD)/libarfuse.so $(BUILD)/libarfuse.a
 all: $(programs) $(libraries) $(examples)
 lib: $(libraries)
 tests: all $(units) $(mpis) $(gpus) $(replays) $(BUILD)/tests/libfault.so \
-  $(BUILD)/tests/interleave_test
+  $(BUILD)/tests/interleave_test $(BUILD)/tests/soak_test
 
 .SECONDARY:
 
@@ -163,6 +163,12 @@ $(OBJ)/libtune.a: $(call object,$(filter-out src/tune/main.c src/tune/group.c,$(
 	$(call say,AR,$@)
 	$(quiet)rm -f $@ && ar rcs $@ $^
 
+# The verbs of arfuse-profile, for what tests link; its main has another name there.
+$(OBJ)/libcli.a: $(call object,$(cli_src))
+	$(call say,AR,$@)
+	$(quiet)objcopy --redefine-sym main=arf_cli_main $(OBJ)/src/cli/main.o $(OBJ)/cli_main.o
+	$(quiet)rm -f $@ && ar rcs $@ $(filter-out %/cli/main.o,$^) $(OBJ)/cli_main.o
+
 $(BUILD)/arfuse-tune: $(call object,$(tune_src)) $(OBJ)/libcore.a
 	$(call say,LINK,$@)
 	$(quiet)$(MPICC) -o $@ $^ $(LDFLAGS_ALL) $(LIBS)
@@ -212,8 +218,8 @@ $(BUILD)/tests/%_bench: $(OBJ)/tests/bench/%_bench.o $(OBJ)/libcore.a
 	$(quiet)$(CC) -o $@ $^ $(LDFLAGS_ALL) $(LIBS)
 
 # A fuzz target without libFuzzer, that replays files.
-$(BUILD)/tests/%_replay: $(OBJ)/tests/fuzz/%_fuzz.o $(OBJ)/tests/fuzz/replay.o $(OBJ)/libtune.a \
-  $(OBJ)/libcore.a
+$(BUILD)/tests/%_replay: $(OBJ)/tests/fuzz/%_fuzz.o $(OBJ)/tests/fuzz/replay.o $(OBJ)/libcli.a \
+  $(OBJ)/libtune.a $(OBJ)/libcore.a
 	$(call say,LINK,$@)
 	$(quiet)mkdir -p $(@D)
 	$(quiet)$(CC) -o $@ $^ $(LDFLAGS_ALL) $(LIBS)
@@ -227,6 +233,12 @@ $(OBJ)/interleave/%.o: %.c Makefile
 	$(quiet)mkdir -p $(@D)
 	$(quiet)$(CC) $(CFLAGS_ALL) -c $< -o $@
 $(BUILD)/tests/interleave_test: $(interleave_obj) $(call object,$(helper_src)) $(OBJ)/libcore.a
+	$(call say,LINK,$@)
+	$(quiet)mkdir -p $(@D)
+	$(quiet)$(CC) -o $@ $^ $(LDFLAGS_ALL) -lcmocka $(LIBS)
+
+$(BUILD)/tests/soak_test: $(OBJ)/tests/soak/soak_test.o $(call object,$(helper_src)) \
+  $(OBJ)/libcore.a
 	$(call say,LINK,$@)
 	$(quiet)mkdir -p $(@D)
 	$(quiet)$(CC) -o $@ $^ $(LDFLAGS_ALL) -lcmocka $(LIBS)
@@ -253,7 +265,7 @@ modelcheck:
 # The targets are one whole program each for clang, so that libFuzzer sees every edge.
 FUZZ_CC ?= $(firstword $(foreach c,clang clang-14 clang-16 clang-18,$(shell command -v $(c))) clang)
 FUZZ_RUNS ?= 100000
-fuzz_lib_src := $(foreach d,base rules profile fit,$(wildcard src/$(d)/*.c)) src/tune/tokens.c
+fuzz_lib_src := $(foreach d,base rules profile fit cli,$(wildcard src/$(d)/*.c)) src/tune/tokens.c
 fuzzers := $(patsubst tests/fuzz/%.c,build/fuzz/%,$(fuzz_src))
 
 build/fuzz/%_fuzz: tests/fuzz/%_fuzz.c tests/fuzz/fuzz.h $(fuzz_lib_src) Makefile
@@ -261,7 +273,7 @@ build/fuzz/%_fuzz: tests/fuzz/%_fuzz.c tests/fuzz/fuzz.h $(fuzz_lib_src) Makefil
 	$(quiet)mkdir -p $(@D)
 	$(quiet)$(FUZZ_CC) -std=c17 -D_GNU_SOURCE -Isrc -Itests -O2 -g -ffp-contract=off \
 	  -fno-math-errno -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
-	  -DARF_VERSION='"$(VERSION)"' -DARF_PREFIX='"$(PREFIX)"' -DARF_DATADIR='"$(DATADIR)"' \
+	  -Dmain=arf_cli_main -DARF_VERSION='"$(VERSION)"' -DARF_PREFIX='"$(PREFIX)"' -DARF_DATADIR='"$(DATADIR)"' \
 	  -o $@ $< $(fuzz_lib_src) $(LIBS)
 
 fuzz: $(fuzzers)
