@@ -181,14 +181,14 @@ $(BUILD)/arfuse-profile: $(call object,$(cli_src)) $(OBJ)/libcore.a
 example_flags = -Wall -Wextra $(if $(filter 1,$(WERROR)),-Werror) -O2 -g -ffp-contract=off -Isrc \
   $(if $(filter 1,$(ASAN)),-fsanitize=address$(comma)undefined) \
   $(if $(filter 1,$(TSAN)),-fsanitize=thread) $(if $(filter 1,$(COVERAGE)),--coverage) \
-  -o $@ $< -L$(BUILD) -larfuse -pthread -Wl,-rpath,'$$ORIGIN/..'
+  -o $@ $< -L$(BUILD) -larfuse -ldl -pthread -Wl,-rpath,'$$ORIGIN/..'
 
-$(BUILD)/examples/%: src/examples/%.c src/arfuse.h $(BUILD)/libarfuse.so
+$(BUILD)/examples/%: src/examples/%.c src/arfuse.h $(wildcard src/examples/*.h) $(BUILD)/libarfuse.so
 	$(call say,EXAMPLE,$@)
 	$(quiet)mkdir -p $(@D)
 	$(quiet)$(CC) -std=c11 $(example_flags)
 
-$(BUILD)/examples/%: src/examples/%.cpp src/arfuse.h $(BUILD)/libarfuse.so
+$(BUILD)/examples/%: src/examples/%.cpp src/arfuse.h $(wildcard src/examples/*.h) $(BUILD)/libarfuse.so
 	$(call say,EXAMPLE,$@)
 	$(quiet)mkdir -p $(@D)
 	$(quiet)$(CXX) -std=c++17 $(example_flags)

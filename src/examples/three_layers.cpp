@@ -10,17 +10,20 @@
  * Each site can decline. The model runs with all of them fused, with everything unfused, with each
  * site off in turn, and with sites switched at random in every step: the bits are the same.
  *
- * Usage: three_layers [PROFILE]        a profile of tp 4, hidden 256, top_k 3 on the host
+ * Usage: three_layers [host|cuda] [PROFILE]        a profile of tp 4, hidden 256, top_k 3
+ *
+ * The layers themselves are toys that compute on the host; with `cuda` their results travel to the
+ * GPU and back, and the reductions run there.
  */
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <vector>
 
 #include "arfuse.h"
+#include "device_memory.h"
 
 namespace
 {
@@ -58,36 +61,52 @@ uint16_t to_bf16(float value) /* nearest even; the model makes no NaN */
     return uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-struct Free {
-    void operator()(void *memory) const
-    {
-        std::free(memory);
-    }
-};
+example_device device; /* of this program */
 
-/* 64-byte aligned, since operands need 16. */
+/* A tensor on the device, and its copy on the host that the toy layers work on. */
 template <typename T>
 class Array
 {
   public:
     explicit Array(size_t count)
-        : memory(static_cast<T *>(std::aligned_alloc(64, (count * sizeof(T) + 63) / 64 * 64)))
+        : host(count), memory(static_cast<T *>(device_allocate(&device, count * sizeof(T))))
     {
-        if (!memory)
-            std::abort();
-        std::memset(static_cast<void *>(memory.get()), 0, count * sizeof(T));
+    }
+    ~Array()
+    {
+        device_release(&device, memory);
+    }
+    Array(const Array &) = delete;
+    Array &operator=(const Array &) = delete;
+
+    T &operator[](size_t i)
+    {
+        return host[i];
+    }
+    const T &operator[](size_t i) const
+    {
+        return host[i];
+    }
+    const T *values() const
+    {
+        return host.data();
     }
     T *data() const
     {
-        return memory.get();
-    }
-    T &operator[](size_t i) const
+        return memory;
+    } /* on the device */
+    void push(size_t count) const
     {
-        return memory[i];
+        device_upload(&device, memory, host.data(), count * sizeof(T));
+    }
+    void pull(size_t count)
+    {
+        device_download(&device, host.data(), memory, count * sizeof(T));
     }
 
   private:
-    std::unique_ptr<T[], Free> memory;
+    std::vector<T> host;
+    T *memory;
 };
 
 using Tensor = Array<uint16_t>;
@@ -128,7 +147,7 @@ class Model
         options.top_k = top_k;
         options.local_ranks = ranks;
         options.capacity = most_tokens - 8; /* the longest step is above it */
-        options.device = "host";
+        options.device = device.cuda ? "cuda" : "host";
         options.profile = profile;
         options.routes[ARFUSE_ALLREDUCE] = options.routes[ARFUSE_FINALIZE] = routes;
         options.sites = site_names;
@@ -137,6 +156,8 @@ class Model
         for (int layer = 0; layer <= 2 * layers; layer++)
             for (int i = 0; i < hidden; i++)
                 gamma[layer][i] = to_bf16(1 + weight_of(900 + uint32_t(layer), uint32_t(i)) / 4);
+        for (const Tensor &one : gamma)
+            one.push(hidden);
     }
     ~Model()
     {
@@ -183,15 +204,15 @@ class Model
     arfuse_workspace *workspace = nullptr;
     arfuse_error error = ARFUSE_ERROR_INIT;
     Rank rank[ranks];
-    Array<uint16_t> gamma[2 * layers + 1] = {Tensor(hidden), Tensor(hidden), Tensor(hidden),
-                                             Tensor(hidden), Tensor(hidden), Tensor(hidden),
-                                             Tensor(hidden)};
+    Tensor gamma[2 * layers + 1] = {Tensor(hidden), Tensor(hidden), Tensor(hidden), Tensor(hidden),
+                                    Tensor(hidden), Tensor(hidden), Tensor(hidden)};
 
     arfuse_call call_at(int64_t m, int site) const
     {
         arfuse_call call = ARFUSE_CALL_INIT;
         call.tokens = m;
         call.site = site;
+        call.stream = device.stream;
         return call;
     }
 
@@ -214,6 +235,8 @@ class Model
                 own.residual[i] = to_bf16(weight_of(seed, uint32_t(i)));
                 own.normed[i] = to_bf16(2 * weight_of(seed + 1, uint32_t(i)));
             }
+        for (const Rank &own : rank)
+            own.residual.push(m * hidden);
     }
 
     /* Row-parallel output projection: every rank has a partial sum of the whole row. */
@@ -227,6 +250,8 @@ class Model
                         to_bf16(to_float(rank[r].normed[t * hidden + from]) *
                                 weight_of(uint32_t(100 * layer + r), uint32_t(h)));
                 }
+        for (const Rank &own : rank)
+            own.partial.push(m * hidden);
     }
 
     /* Attention hands its partial sum straight to the norm behind it. */
@@ -237,6 +262,16 @@ class Model
         for (int r = 0; r < ranks; r++)
             all[r].input = rank[r].partial.data();
         check(arfuse_allreduce(workspace, &call, all.data(), &error), error);
+        pull_stream(m);
+    }
+
+    /* What the next toy layer reads. */
+    void pull_stream(int64_t m)
+    {
+        for (Rank &own : rank) {
+            own.residual.pull(m * hidden);
+            own.normed.pull(m * hidden);
+        }
     }
 
     /* Expert outputs, one row for each (token, slot); rank r's experts do not see every slot. */
@@ -278,6 +313,10 @@ class Model
         std::snprintf(label, sizeof label, "layer %d moe", layer);
         std::vector<arfuse_operands> made(ranks, ARFUSE_OPERANDS_INIT);
         for (int r = 0; r < ranks; r++) {
+            rank[r].routed.push(call.tokens * top_k * hidden);
+            rank[r].weights.push(call.tokens * top_k);
+            rank[r].indices.push(call.tokens * top_k);
+            rank[r].shared.push(call.tokens * hidden);
             made[r].routed = rank[r].routed.data();
             made[r].routed_rows = call.tokens * top_k;
             made[r].weights = rank[r].weights.data();
@@ -306,6 +345,8 @@ class Model
                     own.partial[t * hidden + h] =
                         to_bf16(sum + to_float(own.shared[t * hidden + h]));
                 }
+        for (const Rank &own : rank)
+            own.partial.push(m * hidden);
     }
 
     /* The norm that comes next pays what the MoE left. */
@@ -318,6 +359,7 @@ class Model
         const arfuse_call call = call_at(m, site);
         check(arfuse_consume(workspace, owed.ticket, &call, wanted(norm_weight).data(), &error),
               error);
+        pull_stream(m);
     }
 
     /* The head reads the final norm through a projection of its own, and no norm follows: the sum
@@ -335,6 +377,8 @@ class Model
                            &ticket, &error),
               error);
         check(arfuse_materialise(workspace, ticket, &call, sum.data(), &error), error);
+        for (Rank &own : rank)
+            own.partial.pull(m * hidden);
     }
 
     /* All ranks must hold the same. */
@@ -342,7 +386,8 @@ class Model
     {
         const size_t count = size_t(m) * hidden;
         for (int r = 1; r < ranks; r++)
-            if (std::memcmp((rank[r].*tensor).data(), (rank[0].*tensor).data(), 2 * count) != 0) {
+            if (std::memcmp((rank[r].*tensor).values(), (rank[0].*tensor).values(), 2 * count) !=
+                0) {
                 std::fprintf(stderr, "three_layers: rank %d differs from rank 0\n", r);
                 std::exit(ARFUSE_WRONG_RESULT);
             }
@@ -386,7 +431,9 @@ bool report(const char *what, uint64_t digest, uint64_t expected)
 
 int main(int argc, char **argv)
 {
-    const char *profile = argc > 1 ? argv[1] : nullptr;
+    const bool named = argc > 1 && (!std::strcmp(argv[1], "cuda") || !std::strcmp(argv[1], "host"));
+    const char *profile = argc > 1 + named ? argv[1 + named] : nullptr;
+    device_open(&device, named && !std::strcmp(argv[1], "cuda"));
     const arfuse_routes routes = profile ? ARFUSE_ROUTES_PROFILE : ARFUSE_ROUTES_DEFAULT;
     bool same = true;
 

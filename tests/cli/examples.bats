@@ -88,6 +88,15 @@ split() {
     done
 }
 
+@test "a decode loop reduces in place, step by step" {
+    split decode_loop
+    [ "$code" = 0 ]
+    [ "$out" = "40 steps on host: right" ]
+    [[ $err == *"4 ranks, hidden size 2048, on host: allreduce: "* ]]
+    split decode_loop abacus
+    [ "$code" = 2 ]
+}
+
 @test "shadow checks and checked mode find nothing wrong in it" {
     export ARFUSE_SHADOW_EVERY=3 ARFUSE_CHECKED=1
     split three_layers
