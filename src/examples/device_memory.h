@@ -103,13 +103,17 @@ static inline void device_release(const example_device *device, void *memory)
         free(memory);
 }
 
-/* Both wait for the stream first. */
+/*
+ * Both wait for the stream first. A copy to the device may return while its last part is still on
+ * the way, on the legacy stream, which ours is not ordered with: so it is waited for as well.
+ */
 static inline void device_upload(const example_device *device, void *to, const void *from,
                                  size_t bytes)
 {
     if (device->cuda) {
         device_check(device->synchronize(device->stream), "cuStreamSynchronize");
         device_check(device->to_device((unsigned long long)(uintptr_t)to, from, bytes), "copying");
+        device_check(device->synchronize(NULL), "cuStreamSynchronize");
     } else {
         memcpy(to, from, bytes);
     }
