@@ -42,6 +42,19 @@ static void print_refused_splits(const arf_schedule *s, arf_pattern pattern)
     }
 }
 
+/* BT's owners of slices of every token, where the ranks do not cut a token evenly. */
+static void print_refused_slices(const arf_schedule *s, arf_pattern pattern)
+{
+    const int owner = arf_knob_index(arf_knobs(s->problem.set, ARF_BT, pattern), "owner");
+    arf_plan plan = arf_least_plan(s->problem.set, pattern, ARF_BT);
+    char reason[ARF_REASON_TEXT];
+    if (owner < 0 || s->refused[pattern][ARF_BT][0] != '\0')
+        return;
+    plan.tuning.value[owner] = 1;
+    if (!arf_legal(&s->problem, pattern, &plan, reason))
+        printf("refused bt %s slices: %s\n", arf_pattern_name(pattern), reason);
+}
+
 static void print_race(const arf_schedule *s, arf_pattern pattern)
 {
     for (int i = 0; i < s->race[pattern].count; i++)
@@ -50,6 +63,7 @@ static void print_race(const arf_schedule *s, arf_pattern pattern)
         if (s->refused[pattern][p][0] != '\0')
             printf("refused %s %s: %s\n", arf_protocol_name((arf_protocol)p),
                    arf_pattern_name(pattern), s->refused[pattern][p]);
+    print_refused_slices(s, pattern);
     print_refused_splits(s, pattern);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tune/tokens.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* The longest number that can be in range has seven digits; longer ones are not even looked at. */
@@ -56,8 +57,7 @@ static arfuse_status full(arf_error *error, const char *part)
 static arfuse_status add_part(char *part, arf_tokens *tokens, arf_error *error)
 {
     char shown[64];
-    strncpy(shown, part, sizeof shown - 1);
-    shown[sizeof shown - 1] = '\0';
+    snprintf(shown, sizeof shown, "%.63s", part);
     if (part[0] == '\0')
         return wrong(error, shown, "an empty part");
     char *last_text = strchr(part, '-');

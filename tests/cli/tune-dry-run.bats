@@ -58,6 +58,28 @@ setup() {
     grep -q '^refused ht allreduce 512x2: .*768 packs' <<<"$output"
 }
 
+@test "whole tokens only where the ranks do not cut one into equal slices of packs" {
+    # H R and the packs of a token: 360 / 16, 769 / 8 and 896 / 6 are no whole numbers.
+    for case in 2880:16:360 6152:8:769 7168:6:896; do
+        IFS=: read -r hidden ranks packs <<<"$case"
+        run "$tune" --hidden "$hidden" --topk 4 --tp "$ranks" --dry-run --device model:default
+        [ "$status" -eq 0 ]
+        grep -q '^candidate bt allreduce .* owner=0 ' <<<"$output"
+        ! grep -q '^candidate bt .* owner=1 ' <<<"$output"
+        grep -qx "refused bt allreduce slices: owner 1: $packs packs a token do not cut into $ranks equal slices" <<<"$output"
+        grep -q '^candidate unfused allreduce ' <<<"$output"
+    done
+    run "$tune" --hidden 2880 --topk 4 --tp 8 --dry-run --device model:default
+    grep -q '^candidate bt .* owner=1 ' <<<"$output"
+    ! grep -q '^refused bt' <<<"$output"
+    # Fewer tokens than ranks take no candidate away.
+    run "$tune" --hidden 6144 --topk 4 --tp 8 --dry-run --device model:default --tokens 1,7
+    for protocol in ll bt ht unfused separate; do
+        grep -q "^candidate $protocol " <<<"$output"
+    done
+    ! grep -q '^refused bt' <<<"$output"
+}
+
 @test "filters leave out what they say, and nothing else" {
     run "$tune" --hidden 6144 --topk 10 --tp 8 --dry-run --device model:default --protocols ll,bt --tokens 1-256*2
     [ "$status" -eq 0 ]

@@ -16,6 +16,7 @@
 #include "device/device.h"
 #include "device/reference.h"
 #include "support/device_case.h"
+#include "support/threads_bootstrap.h"
 
 static bool long_run(void)
 {
@@ -313,6 +314,59 @@ static void calls_are_timed_under_both_policies(void **state)
     arf_device_close(device);
 }
 
+/* A rank that comes late to a timing is waited for before the clock starts. */
+typedef struct late_case {
+    arfuse_status status[2];
+    arf_error error[2];
+    double us[2];
+} late_case;
+
+static void come_late_to_a_timing(const arfuse_bootstrap *bootstrap, void *context)
+{
+    late_case *c = context;
+    const int rank = bootstrap->rank;
+    arf_error *error = &c->error[rank];
+    arf_device_options options = {.spec = "host"};
+    arf_team pair;
+    arf_device *device = NULL;
+    arf_space *space = NULL;
+    arf_trial *trial = NULL;
+    arf_shape shape = shape_of(2, 512, 2);
+    arfuse_status status = arf_team_create(bootstrap, 1, &pair, error);
+    if (status == ARFUSE_OK)
+        status = arf_device_open(&options, &pair, &device, error);
+    if (status == ARFUSE_OK)
+        status = case_space(device, &shape, 8, 30, &space, error);
+    if (status == ARFUSE_OK)
+        status = arf_trial_create(device, &shape, 8, ARF_TRIAL_RANDOM, 1, &trial, error);
+    if (status == ARFUSE_OK) {
+        arf_launch launch = arf_trial_launch(trial, ARF_ALLREDUCE, 1);
+        arf_timing timing = {.calls = 1, .policy = ARF_WARM};
+        status = case_prepare(space, ARF_LL, 0, &launch, error);
+        if (rank == 1)
+            usleep(600000);
+        if (status == ARFUSE_OK)
+            status = device->ops->time(space, &launch, &timing, &c->us[rank], error);
+    }
+    c->status[rank] = status;
+    bootstrap->barrier(bootstrap->context);
+    arf_trial_destroy(trial);
+    if (space)
+        device->ops->space_destroy(space);
+    arf_device_close(device);
+}
+
+static void who_comes_late_is_in_no_time(void **state)
+{
+    (void)state;
+    late_case c = {{ARFUSE_OK, ARFUSE_OK}, {ARF_ERROR_INIT, ARF_ERROR_INIT}, {-1, -1}};
+    threads_bootstrap_run(2, come_late_to_a_timing, &c);
+    for (int rank = 0; rank < 2; rank++) {
+        passes(c.status[rank], &c.error[rank]);
+        assert_true(c.us[rank] > 0 && c.us[rank] < 300000);
+    }
+}
+
 /* ---- nothing is left behind ----------------------------------------------------------------- */
 
 static int count_entries(const char *folder)
@@ -422,6 +476,7 @@ int main(void)
         cmocka_unit_test(outputs_may_be_in_place_or_left_out),
         cmocka_unit_test(what_cannot_run_is_refused_by_name),
         cmocka_unit_test(calls_are_timed_under_both_policies),
+        cmocka_unit_test(who_comes_late_is_in_no_time),
         cmocka_unit_test(nothing_is_left_behind),
         cmocka_unit_test(a_failed_creation_leaves_nothing_behind),
     };

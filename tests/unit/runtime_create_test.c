@@ -259,6 +259,48 @@ static void the_nearest_profile_is_carried_over(void **state)
     scratch_remove(root);
 }
 
+/* Profiles for 8 ranks alone: teams of 16, 6 and 1 are told so once, and reduce rightly. */
+static void a_team_size_that_nobody_measured_is_said_once(void **state)
+{
+    (void)state;
+    char root[SCRATCH_PATH], path[512];
+    scratch_make(root);
+    arf_error error = ARF_ERROR_INIT;
+    arf_shape shape = shape4;
+    shape.tp_size = 8;
+    arf_profile *profile = case_profile(&shape);
+    passes(arf_profile_store(profile, root, path, sizeof path, &error), &error);
+    arf_profile_free(profile);
+    static const int teams[] = {16, 6, 1};
+    for (int i = 0; i < 3; i++) {
+        case_log log = {0};
+        char named[64];
+        shape.tp_size = teams[i];
+        arfuse_options options = case_options(&shape, 32);
+        options.profile_path = root;
+        options.log = case_log_line;
+        options.log_context = &log;
+        arfuse_workspace *workspace = create(&options);
+        arf_trial *trial = NULL;
+        assert_int_equal(log.lines, 1);
+        snprintf(named, sizeof named, "no profile for tp_size %d,", teams[i]);
+        SAYS(log.line[0], named);
+        SAYS(log.line[0], path);
+        passes(arf_trial_create(workspace->device, &shape, 33, ARF_TRIAL_RANDOM, 4, &trial, &error),
+               &error);
+        for (int64_t tokens = 1; tokens <= 33; tokens += 8) {
+            passes(
+                case_run(workspace, trial, ARFUSE_ALLREDUCE, case_call_of(trial, tokens), &error),
+                &error);
+            passes(case_run(workspace, trial, ARFUSE_FINALIZE, case_call_of(trial, tokens), &error),
+                   &error);
+        }
+        arf_trial_destroy(trial);
+        destroy(workspace);
+    }
+    scratch_remove(root);
+}
+
 static void a_named_profile_must_fit(void **state)
 {
     (void)state;
@@ -516,6 +558,7 @@ int main(void)
         CASE(an_absent_profile_is_one_warning),
         CASE(one_log_line_tells_the_map),
         CASE(the_nearest_profile_is_carried_over),
+        CASE(a_team_size_that_nobody_measured_is_said_once),
         CASE(a_named_profile_must_fit),
         CASE(the_environment_switches_routes),
         CASE(a_misspelt_variable_is_one_warning),

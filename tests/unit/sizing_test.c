@@ -27,6 +27,11 @@ static void mailboxes_are_exact_in_64_bits(void **state)
 {
     (void)state;
     assert_true(mailbox(6144, 8, ARF_LL, 131072) == 38654705664LL);
+    /* On both sides of 2^31 bytes, and of 2^31 elements. */
+    assert_true(mailbox(6144, 8, ARF_LL, 7281) == 2147254272LL);
+    assert_true(mailbox(6144, 8, ARF_LL, 7282) == 2147549184LL);
+    assert_true(mailbox(6144, 8, ARF_LL, 21846) == 6442647552LL);
+    assert_true(mailbox(6144, 8, ARF_LL, 349526) == 349526 * 294912LL);
     /* By hand: 3 generations of 8 sources of 12 tokens of 12288 bytes. */
     assert_true(mailbox(6144, 8, ARF_LL, 12) == 3538944);
     /* 13 tokens over 8 ranks: 2 owned by the first, 8 sources; and 13 rows. */
@@ -37,6 +42,17 @@ static void mailboxes_are_exact_in_64_bits(void **state)
     assert_true(mailbox(6144, 8, ARF_LL, 0) == 0);
     /* The corner of the reader's ranges: 3 * 2^20 * 72 * 2^17. */
     assert_true(mailbox(65536, 72, ARF_LL, 1 << 20) == 29686813949952LL);
+}
+
+/* Of 2 MiB, three generations of eight slots hold 7 tokens of 12288 bytes: neither the 170 of one
+ * copy nor the 56 of one slot. */
+static void every_generation_and_slot_counts(void **state)
+{
+    (void)state;
+    assert_true(mailbox(6144, 8, ARF_LL, 7) <= 2 << 20);
+    assert_true(mailbox(6144, 8, ARF_LL, 8) > 2 << 20);
+    assert_true(mailbox(6144, 1, ARF_LL, 56) <= 2 << 20);
+    assert_true(mailbox(6144, 1, ARF_LL, 57) > 2 << 20);
 }
 
 static void slices_fit_into_the_contributions_of_whole_tokens(void **state)
@@ -146,6 +162,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mailboxes_are_exact_in_64_bits),
+        cmocka_unit_test(every_generation_and_slot_counts),
         cmocka_unit_test(slices_fit_into_the_contributions_of_whole_tokens),
         cmocka_unit_test(arguments_out_of_range_are_named),
         cmocka_unit_test(published_workspaces_have_the_worked_sizes),

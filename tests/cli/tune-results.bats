@@ -1,0 +1,73 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# What a tune leaves its user with: results that programs read, and last lines that can be followed.
+
+setup_file() {
+    cd "$BATS_TEST_DIRNAME/../.." || exit 1
+    tune=$PWD/${BUILD:-build}/arfuse-tune
+    cd "$BATS_FILE_TMPDIR" || exit 1
+    for format in csv jsonl; do
+        "$tune" --hidden 512 --topk 2 --tp 2 --device model:default --tokens 1,16 \
+            --protocols ll,unfused --output "$format" --format $format >$format.out 2>$format.err
+    done
+}
+
+setup() {
+    cd "$BATS_TEST_DIRNAME/../.." || exit 1
+    programs=$PWD/${BUILD:-build}
+    cd "$BATS_FILE_TMPDIR" || exit 1
+}
+
+@test "CSV: one row a point and candidate, what was chosen first, then what was seen" {
+    [ "$(head -n 1 csv.out)" = "pattern,tp_size,hidden_size,top_k,dtype,tokens,protocol,tuning,median_us,low_us,high_us,rounds,calls,policy,device,link,outcome,reason,routed,format_version" ]
+    python3 - <<'END'
+import csv
+rows = list(csv.DictReader(open('csv.out', newline='')))
+assert len({(r['pattern'], r['tokens'], r['protocol'], r['tuning']) for r in rows}) == len(rows) > 4
+assert {r['pattern'] for r in rows} == {'allreduce', 'finalize'}
+for row in rows:
+    assert None not in row and None not in row.values()
+    assert row['format_version'] == '1' and row['outcome'] in ('timed', 'wrong', 'failed')
+    assert row['outcome'] != 'timed' or float(row['low_us']) <= float(row['median_us']) <= float(row['high_us'])
+    assert int(row['rounds']) > 0 and int(row['calls']) > 0
+END
+}
+
+@test "JSON lines: alone on stdout, the same rows" {
+    python3 - <<'END'
+import csv, json
+rows = [json.loads(line) for line in open('jsonl.out')]
+assert all(row['format'] == 'arfuse-results' and row['version'] == 1 for row in rows)
+table = list(csv.DictReader(open('csv.out', newline='')))
+key = lambda row: (row['pattern'], int(row['tokens']), row['protocol'], '%.4f' % float(row['median_us']))
+assert sorted(map(key, rows)) == sorted(map(key, table))
+END
+}
+
+@test "the last line can be followed to the letter" {
+    last=$(tail -n 1 csv.err)
+    # arfuse-tune: load it with NAME=FILE; see what it says with: COMMAND
+    variable=$(sed -E 's/^arfuse-tune: load it with ([^;]*); see .*/\1/' <<<"$last")
+    command=$(sed -E 's/.*see what it says with: //' <<<"$last")
+    [[ $command == "arfuse-profile show "* ]]
+    run env PATH="$programs:$PATH" bash -c "$command"
+    [ "$status" -eq 0 ]
+    [[ $output == *"tp_size 2, hidden_size 512, top_k 2"* ]]
+    [[ $variable == ARFUSE_PROFILE=* ]]
+    run "$programs/arfuse-profile" explain --tokens 7 "${variable#*=}"
+    [ "$status" -eq 0 ]
+    [[ $output == *"allreduce, 7 tokens"* ]]
+    # The runtime takes it by that variable, and this profile is of a machine that this is not.
+    run env "$variable" "$programs/examples/run_profile" "${variable#*=}" 2 512 2
+    [ "$status" -eq 3 ]
+    [[ $output == *"${variable#*=}"* ]]
+}
+
+@test "progress counts, gives medians and the time that is left, and is quiet when asked" {
+    grep -qE '^arfuse-tune: \[1/[0-9]+\] allreduce M=1: [a-z]+ [0-9.]+ us' csv.err
+    ! grep -q "$(printf '[\r\033]')" csv.err
+    run "$programs/arfuse-tune" --hidden 512 --tp 2 --device model:default --tokens 1 \
+        --protocols ll,unfused --output quiet --quiet
+    [ "$status" -eq 0 ]
+    [[ $output != *"arfuse-tune:"* ]]
+}
