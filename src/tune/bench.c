@@ -35,6 +35,7 @@ static void drop_space(arf_bench *bench)
     if (bench->space != NULL)
         bench->tuner->device->ops->space_destroy(bench->space);
     bench->space = NULL;
+    memset(bench->ready, 0, sizeof bench->ready);
 }
 
 /* One protocol alone, so that the one which does not fit is found and the others are kept. */
@@ -224,7 +225,19 @@ static arfuse_status prepare(arf_bench *bench, const arf_run *run, arf_launch *l
     return ARFUSE_OK;
 }
 
-/* A collective launch must not be tried by some ranks when it cannot be by others. */
+static bool is_ready(const arf_bench *bench, int id)
+{
+    return id >= 0 && id < ARF_READY_PLANS && bench->ready[id];
+}
+
+static void set_ready(arf_bench *bench, int id)
+{
+    if (id >= 0 && id < ARF_READY_PLANS)
+        bench->ready[id] = true;
+}
+
+/* A collective launch must not be tried by some ranks when it cannot be by others. A plan that was
+ * voted ready stays so in its space, on every rank, and needs no other vote. */
 static arfuse_status prepare_all(arf_bench *bench, const arf_run *run, arf_launch *launch,
                                  arf_error *error)
 {
@@ -232,7 +245,15 @@ static arfuse_status prepare_all(arf_bench *bench, const arf_run *run, arf_launc
     double unused;
     watch(bench, run, patience(bench) + PREPARE_SECONDS);
     arfuse_status status = prepare(bench, run, launch, error);
-    return agree(bench, (part){.status = (int32_t)status}, &unused, &broken, error);
+    if (status == ARFUSE_OK && is_ready(bench, launch->plan) &&
+        (run->then == NULL || is_ready(bench, launch->then)))
+        return ARFUSE_OK;
+    status = agree(bench, (part){.status = (int32_t)status}, &unused, &broken, error);
+    if (status == ARFUSE_OK) {
+        set_ready(bench, launch->plan);
+        set_ready(bench, launch->then);
+    }
+    return status;
 }
 
 static arf_launch make_launch(arf_trial *trial, const arf_run *run)
@@ -255,10 +276,10 @@ static arfuse_status run_and_check(arf_bench *bench, const arf_run *run, const a
     return arf_trial_check(trial, run->pattern, run->tokens, error);
 }
 
-arfuse_status arf_bench_verify(arf_bench *bench, const arf_run *run, arf_trial_kind kind,
-                               bool *fatal, arf_error *error)
+static arfuse_status verify_on(arf_bench *bench, const arf_run *run, arf_trial *trial, bool *fatal,
+                               arf_error *error)
 {
-    arf_launch launch = make_launch(bench->check[kind], run);
+    arf_launch launch = make_launch(trial, run);
     double unused;
     arfuse_status status = prepare_all(bench, run, &launch, error);
     *fatal = false;
@@ -266,7 +287,7 @@ arfuse_status arf_bench_verify(arf_bench *bench, const arf_run *run, arf_trial_k
     if (status != ARFUSE_OK)
         return status;
     watch(bench, run, patience(bench));
-    status = run_and_check(bench, run, &launch, bench->check[kind], error);
+    status = run_and_check(bench, run, &launch, trial, error);
     bool broken = is_broken(bench);
     status = agree(bench, (part){.status = (int32_t)status}, &unused, &broken, error);
     arf_watch_end();
@@ -274,17 +295,31 @@ arfuse_status arf_bench_verify(arf_bench *bench, const arf_run *run, arf_trial_k
     return status;
 }
 
+arfuse_status arf_bench_verify(arf_bench *bench, const arf_run *run, arf_trial_kind kind,
+                               bool *fatal, arf_error *error)
+{
+    return verify_on(bench, run, bench->check[kind], fatal, error);
+}
+
+arfuse_status arf_bench_confirm(arf_bench *bench, const arf_run *run, bool *fatal, arf_error *error)
+{
+    return verify_on(bench, run, bench->timing, fatal, error);
+}
+
 arfuse_status arf_bench_time(arf_bench *bench, const arf_run *run, int calls, int64_t round,
                              double *us, bool *fatal, arf_error *error)
 {
     const arf_tuner *tuner = bench->tuner;
     arf_launch launch = make_launch(bench->timing, run);
-    const arf_timing timing = {calls, tuner->options->policy, round};
+    const arf_policy policy = tuner->options->policy;
+    const arf_timing timing = {calls,
+                               !run->other_policy   ? policy
+                               : policy == ARF_WARM ? ARF_DECODE
+                                                    : ARF_WARM,
+                               round};
     double local[ARF_MAX_RANKS];
     part own = {0};
     *fatal = false;
-    /* Ready from verification; anything that fails here now fails on the rank alone, and the others
-     * would wait for it inside the timing. The vote costs one gather. */
     arfuse_status status = prepare_all(bench, run, &launch, error);
     arf_watch_end();
     if (status != ARFUSE_OK)

@@ -12,11 +12,15 @@
 #include "tune/schedule.h"
 #include "tune/tuner.h"
 
+/* Plans with a larger id are voted on each time, which is only slower. */
+#define ARF_READY_PLANS 4096
+
 typedef struct arf_bench {
     const arf_tuner *tuner;
     arf_set set;
     arf_space_spec spec;
     arf_space *space;
+    bool ready[ARF_READY_PLANS]; /* by plan id: voted ready on every rank, in this space */
     int64_t timings, straggles[ARF_MAX_RANKS]; /* by team rank: timings in which it was the slowest,
                                                   far behind the fastest */
     int curtailed;       /* protocols whose buffers had to be smaller than the schedule wants */
@@ -34,11 +38,13 @@ arfuse_status arf_bench_open(const arf_tuner *tuner, const arf_schedule *schedul
                              arf_error *error);
 void arf_bench_close(arf_bench *bench);
 
-/* A plan of a pattern; `then` is the allreduce plan behind a separate finalize, else NULL. */
+/* A plan of a pattern; `then` is the allreduce plan behind a separate finalize, else NULL.
+ * `other_policy`: timed under the policy that --policy does not name. */
 typedef struct arf_run {
     arf_pattern pattern;
     const arf_plan *plan, *then;
     int64_t tokens;
+    bool other_policy;
 } arf_run;
 
 /*
@@ -47,6 +53,11 @@ typedef struct arf_run {
  */
 arfuse_status arf_bench_verify(arf_bench *bench, const arf_run *run, arf_trial_kind kind,
                                bool *fatal, arf_error *error);
+
+/* The same on the timing trial, which is as large as the sweep: for few calls, since the reference
+ * is computed for all their tokens. */
+arfuse_status arf_bench_confirm(arf_bench *bench, const arf_run *run, bool *fatal,
+                                arf_error *error);
 
 /* Microseconds a call, maximum over all ranks, equal on all. */
 arfuse_status arf_bench_time(arf_bench *bench, const arf_run *run, int calls, int64_t round,

@@ -74,7 +74,10 @@ static void cast_anchor(arf_course *s, int64_t tokens, int lanes, const arf_poin
     }
     if (best < 0)
         return;
-    const arf_run run = {s->field.pattern, s->lane[best].plan, s->lane[best].then, tokens};
+    const arf_run run = {.pattern = s->field.pattern,
+                         .plan = s->lane[best].plan,
+                         .then = s->lane[best].then,
+                         .tokens = tokens};
     arf_anchor_set(s->anchor, &run, point->calls);
 }
 

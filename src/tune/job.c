@@ -8,6 +8,7 @@
 
 #include "fit/fit.h"
 #include "profile/write.h"
+#include "tune/confirm.h"
 #include "tune/report.h"
 #include "tune/schedule.h"
 #include "tune/share.h"
@@ -99,8 +100,8 @@ static void take_regret(const arf_sweep *sweep, arf_profile *profile)
 }
 
 static arfuse_status finish_shape(const arf_tuner *tuner, const arf_shape *shape,
-                                  const arf_fit_options *fit, arf_store *store, bool first,
-                                  outcome *out, arf_error *error)
+                                  const arf_fit_options *fit, arf_bench *bench, arf_store *store,
+                                  double deadline, bool first, outcome *out, arf_error *error)
 {
     arf_profile *profile = NULL;
     const char *lacking;
@@ -109,6 +110,8 @@ static arfuse_status finish_shape(const arf_tuner *tuner, const arf_shape *shape
         status = arf_fit_profile(store->samples, fit, &profile, error);
         if (status == ARFUSE_OK)
             take_regret(&out->sweep, profile);
+        if (status == ARFUSE_OK)
+            status = arf_shift(bench, profile, deadline, error);
         if (status == ARFUSE_OK)
             status = arf_store_profile(store, profile, out->path, error);
         out->written = status == ARFUSE_OK;
@@ -126,9 +129,12 @@ static arfuse_status finish_shape(const arf_tuner *tuner, const arf_shape *shape
     return status;
 }
 
+/* Of a shape's time; the rest is for confirming the routes. */
+#define SWEEP_SHARE 0.95
+
 static arfuse_status tune_shape(const arf_tuner *tuner, const arf_shape *shape,
-                                const arf_weights *weights, double deadline, bool first,
-                                outcome *out, arf_error *error)
+                                const arf_weights *weights, double began, double deadline,
+                                bool first, outcome *out, arf_error *error)
 {
     const arf_tune_options *o = tuner->options;
     const arf_problem problem = arf_device_problem(tuner->device, shape);
@@ -155,10 +161,13 @@ static arfuse_status tune_shape(const arf_tuner *tuner, const arf_shape *shape,
     if (status == ARFUSE_OK && store.resumed > 0)
         arf_voice_note("%d samples of %s are taken up", store.resumed, store.path);
     if (status == ARFUSE_OK)
-        status = arf_sweep_run(&bench, schedule, &store, &fit, deadline, &out->sweep, error);
+        status = arf_sweep_run(&bench, schedule, &store, &fit,
+                               began + (deadline - began) * SWEEP_SHARE, &out->sweep, error);
+    if (status == ARFUSE_OK)
+        status = arf_confirm(&bench, &store, &fit, &out->sweep, error);
     if (status == ARFUSE_OK) {
         say_what_is_missing(tuner, schedule, &store, &out->sweep);
-        status = finish_shape(tuner, shape, &fit, &store, first, out, error);
+        status = finish_shape(tuner, shape, &fit, &bench, &store, deadline, first, out, error);
     }
     arf_bench_close(&bench);
     arf_store_close(&store);
@@ -247,8 +256,8 @@ arfuse_status arf_tune(arf_tuner *tuner, int *code, arf_error *error)
             break;
         out = (outcome){0};
         status = tune_shape(tuner, &shape, tuner->options->weights != NULL ? &weights : NULL,
-                            seconds + (tuner->budget_seconds - seconds) / (shapes - i), i == 0,
-                            &out, error);
+                            seconds, seconds + (tuner->budget_seconds - seconds) / (shapes - i),
+                            i == 0, &out, error);
         if (status != ARFUSE_OK)
             break;
         say_goodbye(tuner, &out);

@@ -95,7 +95,8 @@ typedef struct session {
 static arfuse_status time_lane(session *s, arf_lane *lane, int calls, int64_t round, double *us,
                                arf_error *error)
 {
-    const arf_run run = {s->pattern, lane->plan, lane->then, s->tokens};
+    const arf_run run = {
+        .pattern = s->pattern, .plan = lane->plan, .then = lane->then, .tokens = s->tokens};
     arf_error own = ARF_ERROR_INIT;
     bool fatal;
     int *expired = &s->expired[lane->plan->protocol];

@@ -89,7 +89,10 @@ arfuse_status arf_sides_verify(arf_bench *bench, arf_pattern pattern, int64_t to
 {
     const int64_t most =
         bench->most_tokens < ARF_VERIFY_TOKENS ? bench->most_tokens : ARF_VERIFY_TOKENS;
-    const arf_run run = {pattern, lane->plan, lane->then, tokens < most ? tokens : most};
+    const arf_run run = {.pattern = pattern,
+                         .plan = lane->plan,
+                         .then = lane->then,
+                         .tokens = tokens < most ? tokens : most};
     for (int kind = 0; kind < ARF_TRIAL_KINDS; kind++) {
         bool fatal;
         arfuse_status status = arf_bench_verify(bench, &run, (arf_trial_kind)kind, &fatal, error);

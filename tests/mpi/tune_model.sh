@@ -6,8 +6,8 @@
 set -u
 . tests/support/tune.bash
 faults=$PWD/tests/fixtures/model
-shape=(--hidden 1024 --topk 4 --tokens '1-512*2')
-file=model-model/tp8_h1024_k4_bf16
+shape=(--hidden 256 --topk 4 --tokens '1-512*4')
+file=model-model/tp8_h256_k4_bf16
 
 # Equal however the eight ranks are spread over processes, and again.
 for ranks in 1 2 8; do
@@ -22,7 +22,7 @@ check "first line says the device" \
 check "a last line names the file and the device" says "wrote $work/p8/$file.json (device model"
 check "the last line says how to load it" \
     [ "$(grep -c "ARFUSE_PROFILE=$work/p8/$file.json" <(tail -n 1 "$work/err"))" -eq 1 ]
-check "progress counts points" [ "$(grep -cE '^arfuse-tune: \[1/10\] allreduce M=1: ' "$work/err")" -eq 1 ]
+check "progress counts points" [ "$(grep -cE '^arfuse-tune: \[1/6\] allreduce M=1: ' "$work/err")" -eq 1 ]
 check "progress is plain lines" [ "$(grep -c "$(printf '[\r\033]')" "$work/err")" -eq 0 ]
 check "the profile is valid" "$BUILD/arfuse-profile" check "$work/p8/$file.json"
 run_tune 8 "${shape[@]}" --device model:default --output "$work/v" --verbose
@@ -41,7 +41,7 @@ check "resuming a whole run: the same routes" same_routes "$work/p1/$file.json" 
 run_tune 2 --tp 8 "${shape[@]}" --device model:default --output "$work/based" --base "$work/p8/$file.json"
 check "--base: exit 0" [ "$rc" -eq 0 ]
 check "--base: the same routes" same_routes "$work/based/$file.json" "$work/p8/$file.json"
-run_tune 2 --tp 8 --hidden 2048 --topk 4 --device model:default --output "$work/based" --base "$work/p8/$file.json"
+run_tune 2 --tp 8 --hidden 512 --topk 4 --device model:default --output "$work/based" --base "$work/p8/$file.json"
 check "--base of another shape: exit 3" [ "$rc" -eq 3 ]
 check "--base of another shape: it says so" says "another shape"
 
@@ -63,7 +63,7 @@ check "prepare: no route of what cannot run" [ "$(routed prepare bt)" -eq 0 ]
 fault launch 9 "was refused"
 fault absent 9 "rank 5 did not arrive"
 fault memory 0 "wrote" # 8192 tokens are not in this ladder
-run_tune 2 --tp 8 --hidden 1024 --topk 4 --tokens '64-8192*2' --device "model:$faults/memory.json" --output "$work/memory"
+run_tune 2 --tp 8 --hidden 256 --topk 4 --tokens '64-8192*2' --device "model:$faults/memory.json" --output "$work/memory"
 check "memory at 8192 tokens on one rank: exit 9" [ "$rc" -eq 9 ]
 check "memory at 8192 tokens on one rank: it says what is tried instead" says "is tried up to"
 fault slow-rank 0 "wrote"
@@ -82,14 +82,14 @@ check "one pattern of two: no profile, exit 1" [ "$rc" -eq 1 ]
 check "one pattern of two: it says which is lacking" says "nothing was timed for the finalize pattern"
 run_tune 2 "${shape[@]}" --pattern finalize --resume --device model:default --output "$work/half"
 check "the other pattern with --resume: exit 0" [ "$rc" -eq 0 ]
-run_tune 2 --hidden 1024,2048 --topk 2,4 --tokens 1,16 --device model:default --output "$work/many" --format csv
+run_tune 2 --hidden 64,128 --topk 2,4 --tokens 1,16 --device model:default --output "$work/many" --format csv
 check "several shapes: exit 0" [ "$rc" -eq 0 ]
 check "several shapes: a profile each" [ "$(compgen -G "$work/many/*/*_bf16.json" | wc -l)" -eq 4 ]
 check "several shapes: one CSV head" [ "$(grep -c '^pattern,' "$work/out")" -eq 1 ]
-run_tune 2 --hidden 1024 --tokens 1,16 --device model:default --output "$work/dense" --no-norm --no-residual
+run_tune 2 --hidden 64 --tokens 1,16 --device model:default --output "$work/dense" --no-norm --no-residual
 check "dense, norm and residual off: exit 0" [ "$rc" -eq 0 ]
 check "dense, norm and residual off: the name says so" \
-    [ -e "$work/dense/model-model/tp2_h1024_bf16_nonorm_noresidual.json" ]
+    [ -e "$work/dense/model-model/tp2_h64_bf16_nonorm_noresidual.json" ]
 run_tune 2 "${shape[@]}" --device model:default --output "$work/jsonl" --format jsonl --quiet
 check "jsonl: every line on stdout is JSON" python3 -c "
 import json, sys

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tune/confirm.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "tune/interval.h"
+#include "tune/voice.h"
+
+/* The reference of so many tokens (H=8192, 8 ranks, top-k 10) takes about a second. */
+#define CONFIRM_TOKENS 1024
+
+/* ---- bits ---------------------------------------------------------------------------------------
+ */
+
+/* The allreduce plan that a separate finalize of these routes ends in. */
+static const arf_plan *behind(const arf_plan *plan, const arf_routes *allreduce, int64_t tokens)
+{
+    const int at = arf_route_of(allreduce, tokens);
+    return plan->protocol == ARF_SEPARATE && at >= 0 ? &allreduce->route[at].plan : NULL;
+}
+
+static arfuse_status expel(arf_store *store, arf_pattern pattern, const arf_route *route,
+                           int64_t tokens, const arf_error *why, arf_sweep *sweep, arf_error *error)
+{
+    const bool wrong = why->status == ARFUSE_WRONG_RESULT;
+    arf_sample sample = {.pattern = pattern,
+                         .tokens = tokens,
+                         .plan = route->plan,
+                         .outcome = wrong ? ARF_SAMPLE_WRONG : ARF_SAMPLE_FAILED};
+    char plan[384];
+    arf_plan_text(store->samples->header.set, pattern, &route->plan, plan, sizeof plan);
+    snprintf(sample.reason, sizeof sample.reason, "%.*s", (int)sizeof sample.reason - 1, why->text);
+    sweep->wrong += wrong;
+    sweep->failed += !wrong;
+    arf_voice_warn("%s %s %s at %" PRId64 " tokens and is left out: %s", arf_pattern_name(pattern),
+                   plan, wrong ? "gives wrong results" : "does not run", tokens, why->text);
+    return arf_store_add(store, &sample, 1, error);
+}
+
+/* One pass over a pattern's routes; *right: none had to go. */
+static arfuse_status confirm_routes(arf_bench *bench, arf_store *store, arf_pattern pattern,
+                                    const arf_routes *routes, const arf_routes *allreduce,
+                                    arf_sweep *sweep, bool *right, arf_error *error)
+{
+    *right = true;
+    for (int i = 0; i < routes->count && *right; i++) {
+        const arf_route *route = &routes->route[i];
+        int64_t tokens = route->max_tokens;
+        const int64_t room = bench->spec.capacity[route->plan.protocol];
+        tokens = tokens < CONFIRM_TOKENS ? tokens : CONFIRM_TOKENS;
+        tokens = tokens < room ? tokens : room; /* a bound may lie between two measured points */
+        const arf_run run = {.pattern = pattern,
+                             .plan = &route->plan,
+                             .then = behind(&route->plan, allreduce, tokens),
+                             .tokens = tokens};
+        if (route->plan.protocol == ARF_SEPARATE && run.then == NULL)
+            continue; /* no allreduce route yet: the profile will not be whole, which is said */
+        arf_error own = ARF_ERROR_INIT;
+        bool fatal;
+        arfuse_status status = arf_bench_confirm(bench, &run, &fatal, &own);
+        if (fatal)
+            return arf_fail(error, own.status, "%s", own.text);
+        if (status == ARFUSE_OK)
+            continue;
+        *right = false;
+        ARF_TRY(expel(store, pattern, route, tokens, &own, sweep, error));
+    }
+    return ARFUSE_OK;
+}
+
+arfuse_status arf_confirm(arf_bench *bench, arf_store *store, const arf_fit_options *fit,
+                          arf_sweep *sweep, arf_error *error)
+{
+    static arf_fit_result result[ARF_PATTERNS];
+    for (int p = 0; p < ARF_PATTERNS; p++) {
+        bool right = false;
+        /* Each turn takes one plan out, so it ends. */
+        while (!right) {
+            result[p].routes.count = 0;
+            if (arf_fit(store->samples, (arf_pattern)p, fit, &result[p], NULL) != ARFUSE_OK) {
+                result[p].routes.count = 0;
+                break; /* nothing was timed, which is said elsewhere */
+            }
+            ARF_TRY(confirm_routes(bench, store, (arf_pattern)p, &result[p].routes,
+                                   &result[ARF_ALLREDUCE].routes, sweep, &right, error));
+        }
+    }
+    return ARFUSE_OK;
+}
+
+/* ---- policies
+ * ------------------------------------------------------------------------------------ */
+
+#define SHIFT_ROUNDS 9
+#define SHIFT_US 2000.0              /* of one timing */
+#define FIRST_ROUND INT64_C(2000000) /* far from those of points and anchors */
+
+/* Both policies by turns; NaN where a timing failed. */
+static arfuse_status time_both(arf_bench *bench, const arf_run *run, double median[2],
+                               arf_error *error)
+{
+    double us[2][SHIFT_ROUNDS], once = 0;
+    bool fatal;
+    arf_error own = ARF_ERROR_INIT;
+    median[0] = median[1] = NAN;
+    arfuse_status status = arf_bench_time(bench, run, 2, FIRST_ROUND, &once, &fatal, &own);
+    const double wanted = status == ARFUSE_OK ? ceil(SHIFT_US / once) : 1;
+    const int calls = wanted < 1 ? 1 : wanted > 512 ? 512 : (int)wanted;
+    for (int round = 0; round < SHIFT_ROUNDS; round++)
+        for (int other = 0; other < 2 && status == ARFUSE_OK; other++) {
+            arf_run turn = *run;
+            turn.other_policy = other == 1;
+            status = arf_bench_time(bench, &turn, calls, FIRST_ROUND + 1 + round, &us[other][round],
+                                    &fatal, &own);
+        }
+    if (status != ARFUSE_OK)
+        return fatal ? arf_fail(error, own.status, "%s", own.text) : ARFUSE_OK;
+    median[0] = arf_median(us[0], SHIFT_ROUNDS);
+    median[1] = arf_median(us[1], SHIFT_ROUNDS);
+    return ARFUSE_OK;
+}
+
+arfuse_status arf_shift(arf_bench *bench, const arf_profile *profile, double deadline,
+                        arf_error *error)
+{
+    const arf_policy policy = bench->tuner->options->policy;
+    const arf_policy other = policy == ARF_WARM ? ARF_DECODE : ARF_WARM;
+    for (int p = 0; p < ARF_PATTERNS; p++) {
+        int64_t first = 1;
+        for (int i = 0; i < profile->routes[p].count; i++) {
+            const arf_route *route = &profile->routes[p].route[i];
+            const int64_t tokens = (int64_t)sqrt((double)first * (double)route->max_tokens);
+            const arf_run run = {.pattern = (arf_pattern)p,
+                                 .plan = &route->plan,
+                                 .then =
+                                     behind(&route->plan, &profile->routes[ARF_ALLREDUCE], tokens),
+                                 .tokens = tokens};
+            double seconds, us[2];
+            first = route->max_tokens + 1;
+            ARF_TRY(arf_tuner_seconds(bench->tuner, &seconds, error));
+            if (seconds > deadline)
+                return ARFUSE_OK;
+            ARF_TRY(time_both(bench, &run, us, error));
+            if (isfinite(us[0]) && isfinite(us[1]))
+                arf_voice_note("%s %s of %" PRId64 " tokens: %s %.2f us, %s %.2f us (%+.1f %%)",
+                               arf_pattern_name((arf_pattern)p),
+                               arf_protocol_name(route->plan.protocol), tokens,
+                               arf_policy_name(policy), us[0], arf_policy_name(other), us[1],
+                               (us[1] / us[0] - 1) * 100);
+        }
+    }
+    return ARFUSE_OK;
+}
