@@ -4,6 +4,7 @@
 # make check          every test that a machine without a GPU can run
 # make check-long     the same with more seeds, more kills, longer runs
 # make fuzz           libFuzzer on everything that reads untrusted bytes (tests/fuzz); needs clang
+# make check-kernels  compiles all kernels for sm_90, sm_100 and sm_103; needs libnvrtc, no GPU
 # make bench          host benchmarks: two things in one run, and their ratio
 # make install        to PREFIX (/usr/local), under DESTDIR if given; make uninstall
 #
@@ -99,11 +100,12 @@ benches := $(call program,tests,$(bench_src))
 programs := $(if $(tune_src),$(BUILD)/arfuse-tune) $(if $(cli_src),$(BUILD)/arfuse-profile)
 libraries := $(BUILD)/libarfuse.so $(BUILD)/libarfuse.a
 
-.PHONY: FORCE all lib tests check check-long modelcheck fuzz bench install uninstall clean format
+.PHONY: FORCE all lib tests check check-long check-kernels modelcheck fuzz bench install uninstall \
+  clean format
 all: $(programs) $(libraries) $(examples)
 lib: $(libraries)
 tests: all $(units) $(mpis) $(gpus) $(replays) $(BUILD)/tests/libfault.so \
-  $(BUILD)/tests/interleave_test $(BUILD)/tests/soak_test
+  $(BUILD)/tests/interleave_test $(BUILD)/tests/soak_test $(if $(with_cuda),$(BUILD)/tests/check_kernels)
 
 .SECONDARY:
 
@@ -257,6 +259,15 @@ check: tests
 
 check-long: tests
 	$(quiet)BUILD=$(BUILD) ARFUSE_TEST_LONG=1 tests/run
+
+# Every kernel compiled for every architecture, without a GPU: registers, shared memory, spills.
+$(BUILD)/tests/check_kernels: $(OBJ)/tests/kernels/check_kernels.o $(OBJ)/libcore.a
+	$(call say,LINK,$@)
+	$(quiet)mkdir -p $(@D)
+	$(quiet)$(CC) -o $@ $^ $(LDFLAGS_ALL) $(LIBS)
+
+check-kernels: $(if $(with_cuda),$(BUILD)/tests/check_kernels)
+	$(quiet)BUILD=$(BUILD) scripts/check-kernels
 
 # The waits, model-checked: every model holds, every twin with a planted fault fails.
 modelcheck:

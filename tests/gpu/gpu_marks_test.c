@@ -183,9 +183,9 @@ static const struct {
 } sweep[] = {
     {"kernels", 2, {1, 2}},
     {"collect_cluster", 4, {1, 2, 4, 8}},
-    {"collect_threads", 3, {128, 256, 512}},
+    {"collect_threads", 3, {128, 256, 384}},
     {"collect_lanes", 2, {1, 2}},
-    {"threads", 2, {128, 256}},
+    {"release_before_store", 2, {0, 1}},
     {"elements_per_thread", 2, {4, 8}},
 };
 #define SWEPT ((int)(sizeof sweep / sizeof sweep[0]))

@@ -14,14 +14,15 @@
  * Contraction off, subnormals kept, division and square root rounded: the bits are part of the
  * contract, and a fused multiply-add stands only where a source says so.
  */
-static const char *const fixed_options[] = {"-std=c++17",
-                                            "--fmad=false",
-                                            "--ftz=false",
-                                            "--prec-div=true",
-                                            "--prec-sqrt=true",
-                                            "-lineinfo",
-                                            "--device-as-default-execution-space"};
-#define FIXED_OPTIONS ((int)(sizeof fixed_options / sizeof fixed_options[0]))
+const char *const arf_compile_options[] = {"-std=c++17",
+                                           "--fmad=false",
+                                           "--ftz=false",
+                                           "--prec-div=true",
+                                           "--prec-sqrt=true",
+                                           "-lineinfo",
+                                           "--device-as-default-execution-space",
+                                           NULL};
+#define FIXED_OPTIONS ((int)(sizeof arf_compile_options / sizeof arf_compile_options[0]) - 1)
 
 /* All options of one compilation, in order. */
 typedef struct option_list {
@@ -86,8 +87,8 @@ static arfuse_status collect_options(const arf_compiler *compiler, const char *c
     snprintf(options->architecture, sizeof options->architecture, "--gpu-architecture=%s_%d",
              compiler->target.binary ? "sm" : "compute", compiler->target.architecture);
     options->text[options->count++] = options->architecture;
-    for (int i = 0; i < FIXED_OPTIONS; i++)
-        options->text[options->count++] = fixed_options[i];
+    for (const char *const *option = arf_compile_options; *option != NULL; option++)
+        options->text[options->count++] = *option;
     for (int i = 0; i < count; i++)
         options->text[options->count++] = defines[i];
     return ARFUSE_OK;

@@ -40,6 +40,9 @@ arfuse_status arf_compile(arf_compiler *compiler, const char *name, const char *
                           int count, arf_image *image, arf_error *error);
 void arf_image_free(arf_image *image); /* accepts a zeroed one */
 
+/* Options of every compilation besides the architecture and the macros; ends with NULL. */
+extern const char *const arf_compile_options[];
+
 /* Digest of a table of sources: evidence, and part of every key. */
 uint64_t arf_source_digest(const arf_source *sources);
 
