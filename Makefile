@@ -25,6 +25,7 @@ INCLUDEDIR ?= $(PREFIX)/include
 BINDIR ?= $(PREFIX)/bin
 DATADIR ?= $(PREFIX)/share
 MANDIR ?= $(DATADIR)/man
+COMPLETIONDIR ?= $(DATADIR)/bash-completion/completions
 CUDA ?= auto
 CUDA_HOME ?= /usr/local/cuda
 
@@ -310,8 +311,12 @@ install: all
 	  > $(DESTDIR)$(LIBDIR)/pkgconfig/arfuse.pc
 	for page in $(man_pages); do \
 	  install -D -m 644 $$page $(DESTDIR)$(MANDIR)/man$${page##*.}/$${page##*/} || exit 1; done
+	install -d $(DESTDIR)$(COMPLETIONDIR)
+	scripts/completions $(BUILD) > $(DESTDIR)$(COMPLETIONDIR)/arfuse-tune
+	ln -sf arfuse-tune $(DESTDIR)$(COMPLETIONDIR)/arfuse-profile
 
 uninstall:
+	rm -f $(addprefix $(DESTDIR)$(COMPLETIONDIR)/,$(notdir $(programs)))
 	rm -f $(addprefix $(DESTDIR)$(BINDIR)/,$(notdir $(programs)))
 	rm -f $(DESTDIR)$(INCLUDEDIR)/arfuse.h $(DESTDIR)$(LIBDIR)/libarfuse.* \
 	  $(DESTDIR)$(LIBDIR)/pkgconfig/arfuse.pc
