@@ -227,8 +227,10 @@ ARFUSE_API arfuse_status arfuse_workspace_create(const arfuse_bootstrap *bootstr
 
 /*
  * Not collective, and needs neither the bootstrap nor MPI any more. Work in flight on the stream
- * must have ended. *workspace becomes NULL, so that destroying twice is fine. ARFUSE_OWED names
- * deferred reductions that nobody consumed; the workspace is gone all the same.
+ * must have ended. While a captured graph of its calls exists, or anything that was instantiated
+ * from one, this is ARFUSE_IN_USE and nothing is done. Else *workspace becomes NULL, so that
+ * destroying twice is fine. ARFUSE_OWED names deferred reductions that nobody consumed; the
+ * workspace is gone all the same.
  */
 ARFUSE_API arfuse_status arfuse_workspace_destroy(arfuse_workspace **workspace,
                                                   arfuse_error *error);

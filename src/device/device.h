@@ -121,6 +121,10 @@ typedef struct arf_device_ops {
     /* True while the stream is being captured into a graph, when nothing may wait for it. NULL: a
      * device without capture. No allocation, lock or log. */
     bool (*capturing)(const arf_space *space, arfuse_stream stream);
+
+    /* How many captured graphs, or what was instantiated from them, still use the space. NULL: a
+     * device without capture. */
+    int (*graphs)(const arf_space *space);
 } arf_device_ops;
 
 /* Every implementation's struct begins with this one. */

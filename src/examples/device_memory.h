@@ -29,6 +29,7 @@ typedef struct example_device {
     int (*instantiate)(cuda_graph *executable, void *graph, unsigned long long flags);
     int (*launch)(cuda_graph executable, arfuse_stream stream);
     int (*drop)(cuda_graph executable);
+    int (*drop_template)(void *graph);
 } example_device;
 
 static inline void device_check(int code, const char *what)
@@ -73,6 +74,7 @@ static inline void device_open(example_device *device, int cuda)
     device_find(library, "cuGraphInstantiateWithFlags", &device->instantiate);
     device_find(library, "cuGraphLaunch", &device->launch);
     device_find(library, "cuGraphExecDestroy", &device->drop);
+    device_find(library, "cuGraphDestroy", &device->drop_template);
     device_check(init(0), "cuInit");
     device_check(retain(&context, 0), "cuDevicePrimaryCtxRetain");
     device_check(set(context), "cuCtxSetCurrent");
@@ -142,6 +144,8 @@ static inline cuda_graph device_end_capture(const example_device *device)
     cuda_graph executable = NULL;
     device_check(device->end(device->stream, &graph), "cuStreamEndCapture");
     device_check(device->instantiate(&executable, graph, 0), "cuGraphInstantiate");
+    /* It, too, would keep the workspace from being destroyed. */
+    device_check(device->drop_template(graph), "cuGraphDestroy");
     return executable;
 }
 

@@ -285,6 +285,14 @@ arfuse_status arfuse_workspace_destroy(arfuse_workspace **workspace, arfuse_erro
     arf_error_clear(error);
     if (workspace == NULL || *workspace == NULL)
         return ARFUSE_OK;
+    const arf_device_ops *ops = (*workspace)->device->ops;
+    const int graphs = ops->graphs != NULL ? ops->graphs((*workspace)->space) : 0;
+    if (graphs > 0)
+        return arf_fail(
+            error, ARFUSE_IN_USE,
+            "%d captured graph%s of calls of this workspace still exist%s; destroy them "
+            "and what was instantiated from them first",
+            graphs, graphs == 1 ? "" : "s", graphs == 1 ? "s" : "");
     arfuse_status status = arf_deferred_drop(*workspace, "found when it was destroyed", error);
     release(*workspace);
     *workspace = NULL;

@@ -131,6 +131,42 @@ static arfuse_status captured(runtime_scene *at, arf_pattern pattern, int64_t to
     return status;
 }
 
+/* A graph, and then what was instantiated from it, keeps its workspace from being destroyed. */
+static arfuse_status held(runtime_scene *at, arf_error *error)
+{
+    const arf_driver *driver = &at->cuda->driver;
+    CUgraph graph = NULL;
+    CUgraphExec executable = NULL;
+    arf_error refused = ARF_ERROR_INIT;
+    ARF_TRY(arf_trial_poison(at->trial, error));
+    ARF_TRY(arf_cuda_enter(at->cuda, error));
+    arfuse_status status =
+        ARF_CU(driver, error, cuStreamBeginCapture, at->stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    for (int i = 0; i < 3 && status == ARFUSE_OK; i++)
+        status = operation(at, ARF_ALLREDUCE, 9, error);
+    CUresult ended = driver->cuStreamEndCapture(at->stream, &graph);
+    if (status == ARFUSE_OK)
+        status = arf_driver_check(driver, ended, "cuStreamEndCapture", error);
+    if (status == ARFUSE_OK)
+        status = ARF_CU(driver, error, cuGraphInstantiateWithFlags, &executable, graph, 0);
+    if (graph != NULL)
+        driver->cuGraphDestroy(graph);
+    if (status == ARFUSE_OK && arfuse_workspace_destroy(&at->workspace, &refused) != ARFUSE_IN_USE)
+        status = arf_fail(error, ARFUSE_FAILURE, "destroyed under a graph that uses it");
+    if (status == ARFUSE_OK && strstr(refused.text, "1 captured graph of calls") == NULL)
+        status = arf_fail(error, ARFUSE_FAILURE, "says %s", refused.text);
+    if (status == ARFUSE_OK)
+        status = ARF_CU(driver, error, cuGraphLaunch, executable, at->stream);
+    if (status == ARFUSE_OK)
+        status = finish_and_check(at, ARF_ALLREDUCE, 9, error);
+    if (executable != NULL)
+        driver->cuGraphExecDestroy(executable);
+    if (status == ARFUSE_OK && arf_cuda_graphs(at->workspace->space) != 0)
+        status = arf_fail(error, ARFUSE_FAILURE, "still held when its graph is gone");
+    arf_cuda_leave(at->cuda);
+    return status;
+}
+
 static arfuse_status deferred(runtime_scene *at, arf_error *error)
 {
     const arfuse_operands *operands = arf_trial_operands(at->trial);
@@ -177,6 +213,8 @@ static void run_all(int shadow_every, const char *what)
                  what);
         gpu_report(status, &error, line);
     }
+    if (status == ARFUSE_OK)
+        gpu_report(held(&at, &error), &error, "a graph holds its workspace");
     if (status == ARFUSE_OK)
         gpu_report(deferred(&at, &error), &error, "deferred work is consumed");
     close_scene(&at);

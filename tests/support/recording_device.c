@@ -133,6 +133,12 @@ static bool record_capturing(const arf_space *space, arfuse_stream stream)
     return recorded.capturing;
 }
 
+static int record_graphs(const arf_space *space)
+{
+    (void)space;
+    return recorded.graphs;
+}
+
 static const arf_device_ops recording_device = {
     .name = "recorder",
     .open = recording_open,
@@ -151,6 +157,7 @@ static const arf_device_ops recording_device = {
     .download = record_copy,
     .now = record_now,
     .capturing = record_capturing,
+    .graphs = record_graphs,
 };
 
 arfuse_status recording_open(const arf_device_options *options, const arf_team *team,

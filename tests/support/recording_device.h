@@ -24,7 +24,8 @@ typedef struct recording {
     int fail_launch;          /* 1 + index of the launch that fails; 0: none */
     arf_protocol unsupported; /* prepare refuses it; ARF_PROTOCOLS: none */
     bool capturing;
-    int waits; /* synchronizations and downloads */
+    int graphs; /* that still use the space */
+    int waits;  /* synchronizations and downloads */
     int allocations, releases;
 } recording;
 

@@ -427,6 +427,26 @@ static void nothing_waits_for_a_stream_that_is_captured(void **state)
     arfuse_workspace_destroy(&workspace, NULL);
 }
 
+static void a_workspace_that_graphs_use_is_not_destroyed(void **state)
+{
+    (void)state;
+    recording_reset();
+    const arfuse_options options = usual_options();
+    arfuse_workspace *workspace = open_recorded(&options);
+    const arfuse_operands operands = usual_operands();
+    arfuse_call call = ARFUSE_CALL_INIT;
+    arfuse_error error = ARFUSE_ERROR_INIT;
+    call.tokens = 1;
+    recorded.graphs = 2;
+    assert_int_equal(arfuse_workspace_destroy(&workspace, &error), ARFUSE_IN_USE);
+    assert_non_null(strstr(error.text, "2 captured graphs of calls of this workspace still exist"));
+    assert_non_null(workspace);
+    assert_int_equal(arfuse_allreduce(workspace, &call, &operands, &error), ARFUSE_OK);
+    recorded.graphs = 0;
+    assert_int_equal(arfuse_workspace_destroy(&workspace, &error), ARFUSE_OK);
+    assert_null(workspace);
+}
+
 /* ---- operands -------------------------------------------------------------------------------- */
 
 typedef struct bad_operand {
@@ -542,6 +562,7 @@ int main(void)
         cmocka_unit_test(a_call_that_fails_half_way_fails_the_workspace),
         cmocka_unit_test(a_route_that_the_device_lacks_runs_unfused),
         cmocka_unit_test(nothing_waits_for_a_stream_that_is_captured),
+        cmocka_unit_test(a_workspace_that_graphs_use_is_not_destroyed),
         cmocka_unit_test(operands_are_refused_by_name),
         cmocka_unit_test(calls_are_refused_by_name),
     };

@@ -248,6 +248,7 @@ const arf_device_ops arf_cuda_device = {
     .launch = arf_cuda_launch,
     .synchronize = arf_cuda_synchronize,
     .capturing = arf_cuda_capturing,
+    .graphs = arf_cuda_graphs,
     .time = arf_cuda_time,
     .state = arf_cuda_state,
     .allocate = cuda_allocate,

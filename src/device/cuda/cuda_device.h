@@ -59,6 +59,8 @@ typedef struct arf_ready_plan {
  * lock while no table moves. */
 #define ARF_MAX_READY_PLANS 4096
 
+typedef struct arf_graph_holds arf_graph_holds; /* graphs.c */
+
 typedef struct arf_cuda_space {
     arf_space base; /* first */
     arf_symmetric memory;
@@ -68,6 +70,8 @@ typedef struct arf_cuda_space {
     CUdeviceptr stamps;                        /* [ARF_STAMPS][local ranks] words: timing */
     volatile arf_word *mirror;                 /* host address of view.mirror */
     bool broken;                               /* a launch failed half-way */
+    arf_graph_holds *holds;                    /* counts the graphs that use the space */
+    cuuint64_t capture;                        /* the last one that holds it; 0: none */
     CUstream stream;                           /* private: checks and timing */
 
     arf_kernel *kernel;
@@ -108,6 +112,13 @@ arfuse_status arf_cuda_check(const arf_cuda_space *space, const arf_launch *laun
 /* Enqueues without looking at the arguments; the context is current. */
 arfuse_status arf_cuda_enqueue(arf_cuda_space *space, const arf_launch *launch, CUstream stream,
                                arf_error *error);
+
+/* graphs.c */
+arf_graph_holds *arf_graph_holds_new(void);
+void arf_graph_holds_release(arf_graph_holds *holds); /* accepts NULL */
+/* When the stream is being captured, its graph holds the space; else nothing. */
+arfuse_status arf_cuda_hold(arf_cuda_space *space, CUstream stream, arf_error *error);
+int arf_cuda_graphs(const arf_space *space);
 
 /* timing.c */
 arfuse_status arf_cuda_time(arf_space *space, const arf_launch *launch, const arf_timing *timing,

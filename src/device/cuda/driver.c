@@ -26,6 +26,7 @@ static arfuse_status fetch(arf_driver *driver, arf_error *error)
 #define ARF_DRIVER_ENTRY(function) {#function, (void **)&driver->function},
         ARF_DRIVER_FUNCTIONS(ARF_DRIVER_ENTRY)
 #undef ARF_DRIVER_ENTRY
+        {"cuStreamGetCaptureInfo", (void **)&driver->capture_info},
     };
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
         CUdriverProcAddressQueryResult status;

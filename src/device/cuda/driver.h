@@ -61,6 +61,9 @@
     X(cuGraphUpload)                               \
     X(cuGraphExecDestroy)                          \
     X(cuGraphDestroy)                              \
+    X(cuUserObjectCreate)                          \
+    X(cuUserObjectRelease)                         \
+    X(cuGraphRetainUserObject)                     \
     X(cuEventCreate)                               \
     X(cuEventRecord)                               \
     X(cuEventSynchronize)                          \
@@ -79,6 +82,9 @@ typedef struct arf_driver {
 #define ARF_DRIVER_FIELD(name) __typeof__(name) *name;
     ARF_DRIVER_FUNCTIONS(ARF_DRIVER_FIELD)
 #undef ARF_DRIVER_FIELD
+    /* cuStreamGetCaptureInfo as of that ABI: cuda.h of 13 declares another one. */
+    CUresult (*capture_info)(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
+                             CUgraph *graph, const CUgraphNode **dependencies, size_t *count);
 } arf_driver;
 
 /* Opens and initialises. ARFUSE_HARDWARE says what is absent or too old, and what works without. */

@@ -176,7 +176,9 @@ arfuse_status arf_cuda_launch(arf_space *base, const arf_launch *launch, arf_err
     if (launch->tokens == 0)
         return ARFUSE_OK; /* no mailbox moves on any rank: that keeps them in step */
     ARF_TRY(arf_cuda_enter(device_of(space), error));
-    arfuse_status status = arf_cuda_enqueue(space, launch, (CUstream)launch->stream, error);
+    arfuse_status status = arf_cuda_hold(space, (CUstream)launch->stream, error);
+    if (status == ARFUSE_OK)
+        status = arf_cuda_enqueue(space, launch, (CUstream)launch->stream, error);
     arf_cuda_leave(device_of(space));
     return status;
 }

@@ -90,7 +90,9 @@ arfuse_status arf_cuda_space_create(arf_device *device, const arf_space_spec *sp
         status = arf_fail(error, ARFUSE_FAILURE, "out of memory for a space");
     else {
         space->base = (arf_space){.device = device, .spec = *spec};
-        status = arf_cuda_enter((arf_cuda *)device, error);
+        space->holds = arf_graph_holds_new();
+        status = space->holds == NULL ? arf_fail(error, ARFUSE_FAILURE, "out of memory for a space")
+                                      : arf_cuda_enter((arf_cuda *)device, error);
     }
     bool entered = status == ARFUSE_OK;
     status = arf_team_vote(device->team, status, error);
@@ -128,6 +130,7 @@ void arf_cuda_space_destroy(arf_space *base)
         arf_cuda_leave(device);
     }
     free(space->kernel);
+    arf_graph_holds_release(space->holds);
     free(space->plan);
     free(space);
 }
