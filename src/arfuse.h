@@ -210,7 +210,8 @@ typedef struct arfuse_options {
 /*
  * The environment that creation reads (nothing reads it later): ARFUSE_PROFILE,
  * ARFUSE_PROFILE_PATH, ARFUSE_ROUTES ("default", or a pattern each: "allreduce=profile,
- * finalize=unfused"), ARFUSE_SITES_OFF ("moe_out,final_norm"), ARFUSE_CHECKED, ARFUSE_SHADOW_EVERY.
+ * finalize=unfused"), ARFUSE_SITES_OFF ("moe_out,final_norm"), ARFUSE_CHECKED, ARFUSE_SHADOW_EVERY,
+ * and ARFUSE_SOCKET_FOLDER (where processes of one node without a common network namespace meet).
  * A variable that begins with ARFUSE_ and is none that arfuse knows is one warning with the
  * nearest.
  */

@@ -84,6 +84,18 @@ static arfuse_status choose_routes(arfuse_workspace *workspace, const arf_shape 
 
 /* ---- space and plans ------------------------------------------------------------------------- */
 
+/* The weakest numerics of the routes, and the room that each protocol's routes ask for. */
+static void ask_of_routes(const arf_routes routes[ARF_PATTERNS], int64_t capacity,
+                          arf_space_spec *spec)
+{
+    for (int p = 0; p < ARF_PATTERNS; p++)
+        for (int i = 0; i < routes[p].count; i++)
+            if (routes[p].route[i].plan.numerics > spec->numerics)
+                spec->numerics = routes[p].route[i].plan.numerics;
+    for (int p = 0; p < ARF_PROTOCOLS; p++)
+        spec->capacity[p] = arf_protocol_capacity(routes, (arf_protocol)p, capacity);
+}
+
 static arfuse_status make_space(arfuse_workspace *workspace, const arf_shape *shape,
                                 arf_error *error)
 {
@@ -92,14 +104,8 @@ static arfuse_status make_space(arfuse_workspace *workspace, const arf_shape *sh
         .numerics = ARF_FIXED,
         .wait_limit_seconds = workspace->options.wait_limit_seconds,
     };
-    const arf_profile *profile = workspace->choice.profile;
-    for (int p = 0; profile != NULL && p < ARF_PATTERNS; p++)
-        for (int i = 0; i < profile->routes[p].count; i++)
-            if (profile->routes[p].route[i].plan.numerics > spec.numerics)
-                spec.numerics = profile->routes[p].route[i].plan.numerics;
-    for (int p = 0; profile != NULL && p < ARF_PROTOCOLS; p++)
-        spec.capacity[p] =
-            arf_protocol_capacity(profile->routes, (arf_protocol)p, workspace->options.capacity);
+    if (workspace->choice.profile != NULL)
+        ask_of_routes(workspace->choice.profile->routes, workspace->options.capacity, &spec);
     /* Unfused serves what no route does, whatever the profile says, in pieces of the capacity. */
     spec.capacity[ARF_UNFUSED] = workspace->options.capacity;
     return workspace->device->ops->space_create(workspace->device, &spec, &workspace->space, error);

@@ -52,7 +52,7 @@ regret() { # MODEL NOISE SEEDS ROUTES GEOMEAN WORST
             continue
         fi
         judged=$("$BUILD/tests/judge_test" "$model" "$(profile regret)") || status=1
-        sed "s/^/seed $seed: /" <<<"$judged" >>"$work/seen"
+        while read -r line; do echo "seed $seed: $line"; done <<<"$judged" >>"$work/seen"
         rm -rf "$work/regret"
     done
     # fields: seed S: PATTERN routes N geomean X worst Y at M bounds N right N
@@ -138,7 +138,7 @@ check $? "a clock drop of 20 % half way leaves the routes as good"
 # ---- kills ---------------------------------------------------------------------------------------
 
 # Small, with a pause in every timing so that the kill meets it at work.
-small=(--tokens '1-256*2' --protocols ll,bt,unfused)
+small=(--tokens '1-256*2' --protocols 'll,bt,unfused')
 model=default,seed=5
 tune whole $model "${small[@]}"
 landed=0 tries=0
