@@ -182,11 +182,12 @@ static arfuse_status verdict(check *c, int *code, arf_error *error)
     if (c->points == 0)
         return arf_fail(error, ARFUSE_FAILURE, "%s: no point was measured; use a larger --budget",
                         file);
-    arf_voice_note(
-        "%d points: the routes lose %.2f %% in geometric mean, %.2f %% at most (%s, %" PRId64
-        " tokens)",
-        c->points, expm1(c->sum / c->points) * 100, c->worst * 100,
-        arf_pattern_name(c->worst_pattern), c->worst_tokens);
+    char where[96] = "";
+    if (c->worst > 0)
+        snprintf(where, sizeof where, " (%s, %" PRId64 " tokens)",
+                 arf_pattern_name(c->worst_pattern), c->worst_tokens);
+    arf_voice_note("%d points: the routes lose %.2f %% in geometric mean, %.2f %% at most%s",
+                   c->points, expm1(c->sum / c->points) * 100, c->worst * 100, where);
     if (c->worst_sure > c->tuner->options->max_regret) {
         arf_voice_error("%s no longer holds here: %s of %" PRId64
                         " tokens loses %.1f %% beyond the "

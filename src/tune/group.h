@@ -46,11 +46,11 @@ arfuse_bootstrap arf_group_bootstrap(const arf_group *group);
 arfuse_status arf_group_broadcast(const arf_group *group, void *data, size_t bytes,
                                   arf_error *error);
 /*
- * Collective: ends MPI. After success everyone comes. After a failure everyone should, with the same
- * code (after a vote); a rank that comes alone failed where nobody asked, such as out of memory: it
- * waits some seconds for the others, then says `message`, unless rank 0 has spoken, and ends the
- * whole job. The largest code is returned. What was to be printed must be flushed before: a launcher
- * ends the others when one goes.
+ * Collective: ends MPI. After success everyone comes. After a failure everyone should, with the
+ * same code (after a vote); a rank that comes alone failed where nobody asked, such as out of
+ * memory: it waits some seconds for the others, then says `message`, unless rank 0 has spoken, and
+ * ends the whole job. The largest code is returned. What was to be printed must be flushed before:
+ * a launcher ends the others when one goes.
  */
 int arf_group_finish(arf_group *group, int code, const char *message);
 /* One rank's own way out when the others cannot be asked: message, and the whole job ends. */

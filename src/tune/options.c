@@ -2,12 +2,10 @@
 #include "tune/options.h"
 
 #include <argp.h>
-#include <ctype.h>
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
+#include "tune/values.h"
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
@@ -158,190 +156,11 @@ static const char *option_name(int key)
     return "?";
 }
 
-static arfuse_status refuse(arf_error *error, int key, const char *value, const char *expected)
+static arfuse_status refuse_value(arf_error *error, int key, const char *value,
+                                  const char *expected)
 {
     return arf_fail(error, ARFUSE_USAGE, "--%s '%s': expected %s", option_name(key), value,
                     expected);
-}
-
-static arfuse_status take_integer(int key, const char *text, int64_t low, int64_t high,
-                                  const char *expected, int64_t *number, arf_error *error)
-{
-    if (arf_number_parse(text, low, high, number))
-        return ARFUSE_OK;
-    return refuse(error, key, text, expected);
-}
-
-/* A decimal fraction in (0, high]; strtod alone would take spaces, hexadecimal, inf and nan. */
-static arfuse_status take_number(int key, const char *text, double high, const char *expected,
-                                 double *number, arf_error *error)
-{
-    char *end;
-    if (text[0] == '\0' || text[strspn(text, "0123456789.")] != '\0')
-        return refuse(error, key, text, expected);
-    double value = strtod(text, &end);
-    if (*end != '\0' || !isfinite(value) || value <= 0 || value > high)
-        return refuse(error, key, text, expected);
-    *number = value;
-    return ARFUSE_OK;
-}
-
-/* Walks a comma list in a copy; NULL at its end. An empty part comes back as "". */
-static char *next_part(char **rest)
-{
-    char *part = *rest;
-    if (part == NULL)
-        return NULL;
-    *rest = strchr(part, ',');
-    if (*rest != NULL)
-        *(*rest)++ = '\0';
-    return part;
-}
-
-#define LIST_TEXT 512
-static arfuse_status copy_list(int key, const char *text, char copy[LIST_TEXT], arf_error *error)
-{
-    if (strlen(text) >= LIST_TEXT)
-        return refuse(error, key, "...", "a list of at most 511 characters");
-    strcpy(copy, text);
-    return ARFUSE_OK;
-}
-
-static arfuse_status take_sizes(int key, const char *text, int *count, int *value, arf_error *error)
-{
-    const bool hidden = key == KEY_HIDDEN;
-    const char *expected = hidden ? "multiples of 8 from 8 to 65536"
-                                  : "numbers from 1 to 64 (leave --topk out for a dense model)";
-    char copy[LIST_TEXT], *rest = copy, *part;
-    ARF_TRY(copy_list(key, text, copy, error));
-    *count = 0;
-    while ((part = next_part(&rest)) != NULL) {
-        int64_t number;
-        if (!arf_number_parse(part, hidden ? ARF_MIN_HIDDEN : 1,
-                              hidden ? ARF_MAX_HIDDEN : ARF_MAX_TOP_K, &number) ||
-            (hidden && number % 8 != 0))
-            return refuse(error, key, text, expected);
-        for (int i = 0; i < *count; i++)
-            if (value[i] == number)
-                return refuse(error, key, text, "each value once");
-        if (*count == ARF_MAX_SHAPE_LIST)
-            return refuse(error, key, text, "at most 16 values");
-        value[(*count)++] = (int)number;
-    }
-    return ARFUSE_OK;
-}
-
-static arfuse_status take_patterns(const char *text, bool chosen[ARF_PATTERNS], arf_error *error)
-{
-    char copy[LIST_TEXT], *rest = copy, *part;
-    ARF_TRY(copy_list(KEY_PATTERN, text, copy, error));
-    memset(chosen, 0, ARF_PATTERNS * sizeof *chosen);
-    while ((part = next_part(&rest)) != NULL) {
-        arf_pattern pattern;
-        if (!arf_pattern_parse(part, &pattern))
-            return refuse(error, KEY_PATTERN, text, "allreduce, finalize or both with a comma");
-        chosen[pattern] = true;
-    }
-    return ARFUSE_OK;
-}
-
-static arfuse_status take_protocols(const char *text, bool chosen[ARF_PROTOCOLS], arf_error *error)
-{
-    static const char expected[] =
-        "a comma list of ll, bt, ht, unfused, separate; or one of ^ll, ^bt, ... to leave out";
-    char copy[LIST_TEXT], *rest = copy, *part;
-    ARF_TRY(copy_list(KEY_PROTOCOLS, text, copy, error));
-    const bool leave_out = text[0] == '^';
-    for (int p = 0; p < ARF_PROTOCOLS; p++)
-        chosen[p] = leave_out;
-    while ((part = next_part(&rest)) != NULL) {
-        arf_protocol protocol;
-        if ((part[0] == '^') != leave_out || !arf_protocol_parse(part + leave_out, &protocol))
-            return refuse(error, KEY_PROTOCOLS, text, expected);
-        chosen[protocol] = !leave_out;
-    }
-    for (int p = 0; p < ARF_PROTOCOLS; p++)
-        if (chosen[p])
-            return ARFUSE_OK;
-    return refuse(error, KEY_PROTOCOLS, text, "at least one protocol to be left");
-}
-
-static arfuse_status take_pin(const char *text, arf_tune_options *options, arf_error *error)
-{
-    static const char expected[] = "PROTOCOL.KNOB=NUMBER or PROTOCOL.PATTERN.KNOB=NUMBER";
-    char copy[LIST_TEXT];
-    ARF_TRY(copy_list(KEY_SET, text, copy, error));
-    if (options->pins == ARF_MAX_PINS)
-        return refuse(error, KEY_SET, text, "at most 32 of them");
-    arf_pin pin = {.pattern = {true, true}};
-    char *value = strchr(copy, '='), *first = strchr(copy, '.');
-    if (value == NULL || first == NULL || first > value)
-        return refuse(error, KEY_SET, text, expected);
-    *value++ = '\0';
-    *first++ = '\0';
-    char *knob = strchr(first, '.');
-    if (knob != NULL) {
-        *knob++ = '\0';
-        arf_pattern pattern;
-        if (!arf_pattern_parse(first, &pattern))
-            return refuse(error, KEY_SET, text, expected);
-        pin.pattern[!pattern] = false;
-    } else {
-        knob = first;
-    }
-    if (!arf_protocol_parse(copy, &pin.protocol) || knob[0] == '\0' ||
-        strlen(knob) >= sizeof pin.knob)
-        return refuse(error, KEY_SET, text, expected);
-    strcpy(pin.knob, knob);
-    int64_t number;
-    if (strcmp(value, "true") == 0 || strcmp(value, "false") == 0)
-        number = value[0] == 't';
-    else if (!arf_number_parse(value, 0, INT32_MAX, &number))
-        return refuse(error, KEY_SET, text, expected);
-    pin.value = (int32_t)number;
-    options->pin[options->pins++] = pin;
-    return ARFUSE_OK;
-}
-
-static arfuse_status take_format(const char *text, arf_format *format, arf_error *error)
-{
-    static const char *const name[] = {"table", "csv", "jsonl", "md"};
-    for (int i = 0; i < 4; i++)
-        if (strcmp(text, name[i]) == 0) {
-            *format = (arf_format)i;
-            return ARFUSE_OK;
-        }
-    return refuse(error, KEY_FORMAT, text, "table, csv, jsonl or md");
-}
-
-static arfuse_status take_device(const char *text, const char **device, arf_error *error)
-{
-    if (strcmp(text, "auto") != 0 && strcmp(text, "cuda") != 0 && strcmp(text, "host") != 0 &&
-        (strncmp(text, "model:", 6) != 0 || text[6] == '\0'))
-        return refuse(error, KEY_DEVICE, text, "auto, cuda, host, model:default or model:FILE");
-    *device = text;
-    return ARFUSE_OK;
-}
-
-static arfuse_status take_path(int key, const char *text, const char **path, arf_error *error)
-{
-    if (text[0] == '\0')
-        return refuse(error, key, text, "a path");
-    *path = text;
-    return ARFUSE_OK;
-}
-
-static arfuse_status take_ab(const char *text, char side[2][4096], arf_error *error)
-{
-    const char *comma = strchr(text, ',');
-    if (comma == NULL || comma == text || comma[1] == '\0' || strchr(comma + 1, ',') != NULL ||
-        strlen(text) >= 4096)
-        return refuse(error, KEY_AB, text, "two of a profile's path, default, unfused: A,B");
-    snprintf(side[0], 4096, "%.*s", (int)(comma - text), text);
-    snprintf(side[1], 4096, "%s", comma + 1);
-    if (strcmp(side[0], side[1]) == 0)
-        return refuse(error, KEY_AB, text, "two different things");
-    return ARFUSE_OK;
 }
 
 static arfuse_status take_task(int key, arf_task task, arf_tune_options *options, arf_error *error)
@@ -359,12 +178,12 @@ static arfuse_status take(int key, const char *text, arf_tune_options *o, arf_er
     int64_t number;
     switch (key) {
     case KEY_HIDDEN:
-        return take_sizes(key, text, &o->hidden_count, o->hidden, error);
+        return arf_take_sizes(option_name(key), text, &o->hidden_count, o->hidden, error);
     case KEY_TOPK:
-        return take_sizes(key, text, &o->topk_count, o->topk, error);
+        return arf_take_sizes(option_name(key), text, &o->topk_count, o->topk, error);
     case KEY_TP:
-        ARF_TRY(take_integer(key, text, 1, ARF_MAX_RANKS, "a number of ranks from 1 to 72", &number,
-                             error));
+        ARF_TRY(arf_take_integer(option_name(key), text, 1, ARF_MAX_RANKS,
+                                 "a number of ranks from 1 to 72", &number, error));
         o->tp_size = (int)number;
         return ARFUSE_OK;
     case KEY_NO_NORM:
@@ -382,55 +201,57 @@ static arfuse_status take(int key, const char *text, arf_tune_options *o, arf_er
         return status;
     }
     case KEY_PATTERN:
-        return take_patterns(text, o->pattern, error);
+        return arf_take_patterns(text, o->pattern, error);
     case KEY_PROTOCOLS:
         o->protocol_filter = true;
-        return take_protocols(text, o->protocol, error);
+        return arf_take_protocols(text, o->protocol, error);
     case KEY_SET:
-        return take_pin(text, o, error);
+        return arf_take_pin(text, o, error);
     case KEY_NUMERICS:
         if (strcmp(text, "fixed") != 0 && strcmp(text, "any") != 0)
-            return refuse(error, key, text, "fixed or any");
+            return refuse_value(error, key, text, "fixed or any");
         o->any_numerics = text[0] == 'a';
         return ARFUSE_OK;
     case KEY_DEVICE:
-        return take_device(text, &o->device, error);
+        return arf_take_device(text, &o->device, error);
     case KEY_GPU_SHARING:
         o->gpu_sharing = true;
         return ARFUSE_OK;
     case KEY_MULTICAST:
         if (strcmp(text, "on") != 0 && strcmp(text, "off") != 0)
-            return refuse(error, key, text, "on or off");
+            return refuse_value(error, key, text, "on or off");
         o->multicast = strcmp(text, "on") == 0;
         return ARFUSE_OK;
     case KEY_WAIT_LIMIT:
-        return take_number(key, text, 86400, "seconds above 0, at most 86400",
-                           &o->wait_limit_seconds, error);
+        return arf_take_number(option_name(key), text, 86400, "seconds above 0, at most 86400",
+                               &o->wait_limit_seconds, error);
     case KEY_BUDGET:
-        return take_number(key, text, 604800, "seconds above 0, at most 604800 (a week)",
-                           &o->budget_seconds, error);
+        return arf_take_number(option_name(key), text, 604800,
+                               "seconds above 0, at most 604800 (a week)", &o->budget_seconds,
+                               error);
     case KEY_NOISE:
-        ARF_TRY(
-            take_number(key, text, 100, "a percentage above 0, at most 100", &o->noise_aim, error));
+        ARF_TRY(arf_take_number(option_name(key), text, 100, "a percentage above 0, at most 100",
+                                &o->noise_aim, error));
         o->noise_aim /= 100;
         return ARFUSE_OK;
     case KEY_POLICY:
-        return arf_policy_parse(text, &o->policy) ? ARFUSE_OK
-                                                  : refuse(error, key, text, "warm or decode");
+        return arf_policy_parse(text, &o->policy)
+                   ? ARFUSE_OK
+                   : refuse_value(error, key, text, "warm or decode");
     case KEY_SEED:
-        ARF_TRY(
-            take_integer(key, text, 0, INT32_MAX, "a number from 0 to 2147483647", &number, error));
+        ARF_TRY(arf_take_integer(option_name(key), text, 0, INT32_MAX,
+                                 "a number from 0 to 2147483647", &number, error));
         o->seed = (uint64_t)number;
         return ARFUSE_OK;
     case KEY_WEIGHTS:
-        return take_path(key, text, &o->weights, error);
+        return arf_take_path(option_name(key), text, &o->weights, error);
     case KEY_OUTPUT:
-        return take_path(key, text, &o->output, error);
+        return arf_take_path(option_name(key), text, &o->output, error);
     case KEY_RESUME:
         o->resume = true;
         return ARFUSE_OK;
     case KEY_BASE:
-        return take_path(key, text, &o->base, error);
+        return arf_take_path(option_name(key), text, &o->base, error);
     case KEY_STRICT:
         o->strict = true;
         return ARFUSE_OK;
@@ -440,15 +261,15 @@ static arfuse_status take(int key, const char *text, arf_tune_options *o, arf_er
         return take_task(key, ARF_TASK_PROBE, o, error);
     case KEY_CHECK:
         ARF_TRY(take_task(key, ARF_TASK_CHECK, o, error));
-        return take_path(key, text, &o->check, error);
+        return arf_take_path(option_name(key), text, &o->check, error);
     case KEY_MAX_REGRET:
-        return take_number(key, text, 100, "a fraction above 0, such as 0.05", &o->max_regret,
-                           error);
+        return arf_take_number(option_name(key), text, 100, "a fraction above 0, such as 0.05",
+                               &o->max_regret, error);
     case KEY_AB:
         ARF_TRY(take_task(key, ARF_TASK_AB, o, error));
-        return take_ab(text, o->ab, error);
+        return arf_take_ab(text, o->ab, error);
     case KEY_FORMAT:
-        return take_format(text, &o->format, error);
+        return arf_take_format(text, &o->format, error);
     case KEY_QUIET:
         o->quiet = true;
         return ARFUSE_OK;
