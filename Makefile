@@ -3,6 +3,7 @@
 # make                build/: arfuse-tune, arfuse-profile, libarfuse.so, libarfuse.a, examples
 # make check          every test that a machine without a GPU can run
 # make check-long     the same with more seeds, more kills, longer runs
+# make coverage       the tests in a build of its own; line and branch figures by folder (gcovr)
 # make fuzz           libFuzzer on everything that reads untrusted bytes (tests/fuzz); needs clang
 # make check-kernels  compiles all kernels for sm_90, sm_100 and sm_103; needs libnvrtc, no GPU
 # make bench          host benchmarks: two things in one run, and their ratio
@@ -43,7 +44,7 @@ endif
 
 flavour := $(strip $(if $(filter 0,$(CUDA)),nocuda) $(if $(filter 1,$(DEBUG)),debug) \
              $(if $(filter 1,$(ASAN)),asan) $(if $(filter 1,$(TSAN)),tsan) \
-             $(if $(filter 1,$(COVERAGE)),coverage))
+             $(if $(filter 1,$(COVERAGE)),coverage) $(if $(filter aarch64%,$(CC)),aarch64))
 empty :=
 comma := ,
 space := $(empty) $(empty)
@@ -101,8 +102,8 @@ benches := $(call program,tests,$(bench_src))
 programs := $(if $(tune_src),$(BUILD)/arfuse-tune) $(if $(cli_src),$(BUILD)/arfuse-profile)
 libraries := $(BUILD)/libarfuse.so $(BUILD)/libarfuse.a
 
-.PHONY: FORCE all lib tests check check-long check-kernels modelcheck fuzz bench install uninstall \
-  clean format
+.PHONY: FORCE all lib tests check check-long check-kernels modelcheck fuzz coverage bench install \
+  uninstall clean format
 all: $(programs) $(libraries) $(examples)
 lib: $(libraries)
 tests: all $(units) $(mpis) $(gpus) $(replays) $(BUILD)/tests/libfault.so \
@@ -240,6 +241,11 @@ $(BUILD)/tests/interleave_test: $(interleave_obj) $(call object,$(helper_src)) $
 	$(quiet)mkdir -p $(@D)
 	$(quiet)$(CC) -o $@ $^ $(LDFLAGS_ALL) -lcmocka $(LIBS)
 
+$(BUILD)/tests/digest: $(OBJ)/tests/portable/digest.o $(OBJ)/tests/support/device_case.o $(OBJ)/libcore.a
+	$(call say,LINK,$@)
+	$(quiet)mkdir -p $(@D)
+	$(quiet)$(CC) -o $@ $^ $(LDFLAGS_ALL) $(LIBS)
+
 $(BUILD)/tests/soak_test: $(OBJ)/tests/soak/soak_test.o $(call object,$(helper_src)) \
   $(OBJ)/libcore.a
 	$(call say,LINK,$@)
@@ -269,6 +275,16 @@ $(BUILD)/tests/check_kernels: $(OBJ)/tests/kernels/check_kernels.o $(OBJ)/libcor
 
 check-kernels: $(if $(with_cuda),$(BUILD)/tests/check_kernels)
 	$(quiet)BUILD=$(BUILD) scripts/check-kernels
+
+# Which tests: COVERAGE_TESTS. gcov's counters are kept by objects, so they start from none.
+COVERAGE_TESTS ?= tests/unit/*_test.c tests/mpi/*.sh tests/fuzz/*.sh tests/cli/*.bats
+coverage:
+	$(quiet)$(MAKE) --no-print-directory COVERAGE=1 CUDA=$(CUDA) tests
+	$(quiet)find build/coverage build/nocuda-coverage -name '*.gcda' -delete 2>/dev/null || true
+	$(quiet)BUILD=$(if $(filter 0,$(CUDA)),build/nocuda-coverage,build/coverage) tests/run $(COVERAGE_TESTS)
+	$(quiet)gcovr -r . --filter src/ --exclude-throw-branches --exclude-unreachable-branches \
+	  --gcov-ignore-parse-errors $(if $(filter 0,$(CUDA)),build/nocuda-coverage,build/coverage)/obj \
+	  --json-summary-pretty -o build/coverage.json && scripts/coverage-table build/coverage.json
 
 # The waits, model-checked: every model holds, every twin with a planted fault fails.
 modelcheck:
