@@ -125,6 +125,15 @@ static arfuse_status fill(const arf_import *import, arf_profile *profile, arf_er
     return ARFUSE_OK;
 }
 
+/* What a table leaves open stays open: an empty cell is not the default. */
+static bool says_policy(const arf_import *import)
+{
+    bool said = import->options->policy != NULL;
+    for (int row = 0; row < import->csv.rows; row++)
+        said |= import->wanted[row] && arf_import_cell(import, row, ARF_COL_POLICY)[0] != '\0';
+    return said;
+}
+
 arfuse_status arf_import_routes(arf_import *import, arf_profile **profile, arf_error *error)
 {
     arf_profile *made = arf_profile_new();
@@ -139,7 +148,7 @@ arfuse_status arf_import_routes(arf_import *import, arf_profile **profile, arf_e
     made->routes[ARF_ALLREDUCE].min_tokens = made->routes[ARF_FINALIZE].min_tokens = 1;
     evidence->noise = evidence->regret_geomean = evidence->regret_max = NAN;
     evidence->policy = import->key.policy;
-    evidence->has_policy = import->column[ARF_COL_POLICY] >= 0 || import->options->policy != NULL;
+    evidence->has_policy = says_policy(import);
     memcpy(evidence->tool, import->key.tool, sizeof evidence->tool);
     memcpy(evidence->driver, import->key.driver, sizeof evidence->driver);
     memcpy(evidence->source_digest, import->key.source_digest, sizeof evidence->source_digest);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/io.h"
@@ -91,6 +92,12 @@ static arfuse_status keep_lines(const char *path, const arf_samples_header *head
 static arfuse_status begin(arf_samples_writer *writer, bool resume, arf_error *error)
 {
     char *line = NULL;
+    struct stat about;
+    if (fstat(writer->file, &about) != 0)
+        return fail_errno(error, writer->path, "stat");
+    if (!S_ISREG(about.st_mode))
+        return arf_fail(error, ARFUSE_FAILURE, "%s: is not a regular file; remove it",
+                        writer->path);
     /* A lock of the file itself goes when its holder goes, however that ends. */
     if (flock(writer->file, LOCK_EX | LOCK_NB) != 0)
         return errno == EWOULDBLOCK
@@ -119,9 +126,15 @@ arfuse_status arf_samples_open(const char *path, const arf_samples_header *heade
         return arf_fail(error, ARFUSE_FAILURE, "%s: out of memory", path);
     }
     made->header = *header;
-    made->file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    arfuse_status status =
-        made->file < 0 ? fail_errno(error, path, "open") : begin(made, resume, error);
+    /* The file is emptied: through a link that would be somebody's file elsewhere. O_NONBLOCK: a
+     * pipe or a device must not hang the open. */
+    made->file = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+    arfuse_status status;
+    if (made->file < 0 && errno == ELOOP)
+        status = arf_fail(error, ARFUSE_FAILURE,
+                          "%s: is a link, expected a file of its own; remove the link", path);
+    else
+        status = made->file < 0 ? fail_errno(error, path, "open") : begin(made, resume, error);
     if (status != ARFUSE_OK) {
         arf_samples_close(made);
         return status;

@@ -105,28 +105,6 @@ static int complete(MPI_Request *request)
     return complete_within(request, 0, &done);
 }
 
-static int gather(void *context, const void *send, void *receive, size_t bytes)
-{
-    (void)context;
-    MPI_Request request;
-    if (bytes > INT32_MAX)
-        return MPI_ERR_COUNT;
-    int code =
-        MPI_Iallgather(send, (int)bytes, MPI_BYTE, receive, (int)bytes, MPI_BYTE, comm, &request);
-    return code == MPI_SUCCESS ? complete(&request) : code;
-}
-
-static int barrier(void *context)
-{
-    (void)context;
-    MPI_Request request;
-    int code = MPI_Ibarrier(comm, &request);
-    return code == MPI_SUCCESS ? complete(&request) : code;
-}
-
-/* ---- start ------------------------------------------------------------------------------------
- */
-
 static arfuse_status mpi_failed(arf_error *error, const char *call, int code)
 {
     char text[MPI_MAX_ERROR_STRING] = "no more is known";
@@ -136,6 +114,41 @@ static arfuse_status mpi_failed(arf_error *error, const char *call, int code)
         MPI_Error_string(code, text, &length);
     return arf_fail(error, ARFUSE_FAILURE, "%s failed: %s", call, text);
 }
+
+/* What a failed call leaves of a communicator cannot be voted about: the others wait in it. */
+static _Noreturn void give_up(const char *call, int code)
+{
+    arf_group group = {.mpi = true};
+    arf_error error = ARF_ERROR_INIT;
+    mpi_failed(&error, call, code);
+    arf_group_abort(&group, ARFUSE_FAILURE, error.text);
+}
+
+static int gather(void *context, const void *send, void *receive, size_t bytes)
+{
+    (void)context;
+    MPI_Request request;
+    if (bytes > INT32_MAX)
+        return MPI_ERR_COUNT;
+    int code =
+        MPI_Iallgather(send, (int)bytes, MPI_BYTE, receive, (int)bytes, MPI_BYTE, comm, &request);
+    if (code != MPI_SUCCESS || (code = complete(&request)) != MPI_SUCCESS)
+        give_up("MPI_Iallgather", code);
+    return 0;
+}
+
+static int barrier(void *context)
+{
+    (void)context;
+    MPI_Request request;
+    int code = MPI_Ibarrier(comm, &request);
+    if (code != MPI_SUCCESS || (code = complete(&request)) != MPI_SUCCESS)
+        give_up("MPI_Ibarrier", code);
+    return 0;
+}
+
+/* ---- start ------------------------------------------------------------------------------------
+ */
 
 #define TRY_MPI(call)                               \
     do {                                            \
@@ -215,9 +228,9 @@ arfuse_status arf_group_broadcast(const arf_group *group, void *data, size_t byt
         return arf_fail(error, ARFUSE_FAILURE, "%zu bytes are too many for one broadcast", bytes);
     MPI_Request request;
     int code = MPI_Ibcast(data, (int)bytes, MPI_BYTE, 0, comm, &request);
-    if (code == MPI_SUCCESS)
-        code = complete(&request);
-    return code == MPI_SUCCESS ? ARFUSE_OK : mpi_failed(error, "MPI_Ibcast", code);
+    if (code != MPI_SUCCESS || (code = complete(&request)) != MPI_SUCCESS)
+        give_up("MPI_Ibcast", code);
+    return ARFUSE_OK;
 }
 
 /* ---- the ways out -----------------------------------------------------------------------------

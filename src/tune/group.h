@@ -40,7 +40,8 @@ _Noreturn void arf_group_leave_early(int code, const char *message);
 
 /* Starts MPI when a launcher is there. One group a process. */
 arfuse_status arf_group_start(arf_group *group, arf_error *error);
-/* A bootstrap on a private duplicate of the world communicator. */
+/* A bootstrap on a private duplicate of the world communicator. An MPI call that fails in it, or in
+ * a broadcast, ends the job with its name: nothing could be agreed on any more. */
 arfuse_bootstrap arf_group_bootstrap(const arf_group *group);
 /* Collective: the bytes of rank 0 on every rank. */
 arfuse_status arf_group_broadcast(const arf_group *group, void *data, size_t bytes,

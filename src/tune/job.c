@@ -107,7 +107,9 @@ static arfuse_status finish_shape(const arf_tuner *tuner, const arf_shape *shape
     const char *lacking;
     arfuse_status status = ARFUSE_OK;
     if (is_whole(store->samples, shape, &lacking)) {
+        /* The same samples and function on every rank, but memory is each one's own. */
         status = arf_fit_profile(store->samples, fit, &profile, error);
+        status = arf_team_vote(&tuner->team, status, error);
         if (status == ARFUSE_OK)
             take_regret(&out->sweep, profile);
         if (status == ARFUSE_OK)

@@ -143,8 +143,8 @@ void arf_store_close(arf_store *store)
 arfuse_status arf_store_add(arf_store *store, const arf_sample *sample, int count, arf_error *error)
 {
     arfuse_status status = ARFUSE_OK;
-    for (int i = 0; i < count && status == ARFUSE_OK; i++)
-        status = arf_samples_add(store->samples, &sample[i], error);
+    for (int i = 0; i < count; i++) /* a rank that has no memory for it fails alone */
+        ARF_TRY(arf_samples_add(store->samples, &sample[i], error));
     arf_stop_hold();
     for (int i = 0; i < count && status == ARFUSE_OK && store->writer != NULL; i++)
         status = arf_samples_append(store->writer, &sample[i], error);

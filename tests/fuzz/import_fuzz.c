@@ -98,6 +98,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
             MUST(!"what was exported is imported");
         }
         MUST(export_table(more_samples, more_profile, &second));
+        if (strcmp(first.data, second.data) != 0)
+            fprintf(stderr, "%s\n%s", first.data, second.data);
         MUST(first.bytes == second.bytes && memcmp(first.data, second.data, first.bytes) == 0);
     }
     arf_text_free(&first);

@@ -1,0 +1,140 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Output folders, names and an environment that somebody else could have made: no crash, no write
+# outside the named folder, one message, the right exit code. As root the permission tests run as
+# nobody, since root may do everything.
+
+setup() {
+    cd "$BATS_TEST_DIRNAME/../.." || exit 1
+    tune=$PWD/${BUILD:-build}/arfuse-tune
+    profile=$PWD/${BUILD:-build}/arfuse-profile
+    good=$PWD/tests/fixtures/profiles/good/measured.json
+    unset OMPI_COMM_WORLD_RANK PMIX_RANK PMI_RANK
+    shape=(--hidden 64 --topk 2 --tp 2 --device model:default --tokens 1,8 --quiet)
+    out=$BATS_TEST_TMPDIR/out
+    name=$out/model-model/tp2_h64_k2_bf16
+}
+
+# as somebody who may not do everything
+plain() {
+    if [ "$(id -u)" -eq 0 ]; then
+        setpriv --reuid=65534 --regid=65534 --clear-groups "$@"
+    else
+        "$@"
+    fi
+}
+
+one_message() { # PATTERN: the only line on stderr
+    [ "$(wc -l <"$BATS_TEST_TMPDIR/err")" -eq 1 ]
+    grep -q "^arfuse-[a-z]*: .*$1" "$BATS_TEST_TMPDIR/err"
+}
+
+@test "samples that are a link are refused, and what it points to stands" {
+    mkdir -p "$out/model-model"
+    echo mine >"$BATS_TEST_TMPDIR/precious"
+    ln -s "$BATS_TEST_TMPDIR/precious" "$name.samples.jsonl"
+    for more in '' --resume; do
+        code=0
+        "$tune" "${shape[@]}" $more --output "$out" 2>"$BATS_TEST_TMPDIR/err" || code=$?
+        [ "$code" -eq 1 ]
+        one_message 'is a link'
+    done
+    [ "$(cat "$BATS_TEST_TMPDIR/precious")" = mine ]
+}
+
+@test "samples that are a pipe, a folder or a device do not hang the tuner" {
+    mkdir -p "$out/model-model"
+    for make in 'mkfifo' 'mkdir'; do
+        $make "$name.samples.jsonl"
+        code=0
+        timeout 20 "$tune" "${shape[@]}" --output "$out" 2>"$BATS_TEST_TMPDIR/err" || code=$?
+        [ "$code" -eq 1 ]
+        one_message 'samples.jsonl'
+        rm -rf "$name.samples.jsonl"
+    done
+}
+
+@test "a profile that is a link is replaced, not written through" {
+    "$tune" "${shape[@]}" --output "$out" >/dev/null
+    mv "$name.json" "$BATS_TEST_TMPDIR/other.json"
+    sum=$(cksum <"$BATS_TEST_TMPDIR/other.json")
+    ln -s "$BATS_TEST_TMPDIR/other.json" "$name.json"
+    "$tune" "${shape[@]}" --seed 2 --output "$out" >/dev/null
+    [ ! -L "$name.json" ]
+    [ "$(cksum <"$BATS_TEST_TMPDIR/other.json")" = "$sum" ]
+}
+
+@test "a file that is no profile is not overwritten" {
+    mkdir -p "$out/model-model"
+    echo mine >"$name.json"
+    code=0
+    "$tune" "${shape[@]}" --output "$out" 2>"$BATS_TEST_TMPDIR/err" >/dev/null || code=$?
+    [ "$code" -eq 3 ]
+    one_message 'tp2_h64_k2_bf16.json'
+    [ "$(cat "$name.json")" = mine ]
+}
+
+@test "folders that may not be written to are named, once" {
+    chmod 711 "$BATS_TEST_TMPDIR"
+    mkdir -m 755 "$out"
+    code=0
+    plain "$tune" "${shape[@]}" --output "$out" 2>"$BATS_TEST_TMPDIR/err" || code=$?
+    [ "$code" -eq 1 ] || [ "$(id -u)" -ne 0 ]
+    [ "$(id -u)" -ne 0 ] || one_message 'Permission denied'
+    [ -z "$(ls "$out")" ] || [ "$(id -u)" -ne 0 ]
+}
+
+@test "a profile that may not be read is exit 3" {
+    chmod 711 "$BATS_TEST_TMPDIR"
+    cp "$good" "$BATS_TEST_TMPDIR/secret.json"
+    chmod 000 "$BATS_TEST_TMPDIR/secret.json"
+    code=0
+    plain "$profile" check "$BATS_TEST_TMPDIR/secret.json" 2>"$BATS_TEST_TMPDIR/err" || code=$?
+    [ "$code" -eq 3 ]
+    one_message 'Permission denied'
+}
+
+@test "names with odd characters are names" {
+    cd "$BATS_TEST_TMPDIR"
+    for odd in 'a b' '%s%n' '$(touch stray)' '`touch stray`' 'a;touch stray' "quote'\"" $'\xff\xfe' \
+        '..dots' 'ä' "$(printf 'x%.0s' {1..200})"; do
+        "$tune" "${shape[@]}" --output "$odd" >/dev/null
+        [ -f "$odd/model-model/tp2_h64_k2_bf16.json" ]
+        "$profile" show "./$odd/model-model/tp2_h64_k2_bf16.json" >/dev/null
+        rm -r "./$odd"
+    done
+    "$tune" "${shape[@]}" --output=-dash >/dev/null
+    [ -f ./-dash/model-model/tp2_h64_k2_bf16.json ]
+    [ ! -e stray ]
+}
+
+@test "a name longer than a path can be is refused" {
+    long=$(printf 'x%.0s' {1..5000})
+    code=0
+    "$tune" "${shape[@]}" --output "$BATS_TEST_TMPDIR/$long" 2>"$BATS_TEST_TMPDIR/err" || code=$?
+    [ "$code" -eq 1 ] || [ "$code" -eq 2 ]
+    one_message 'path\|name'
+}
+
+@test "an environment full of rubbish changes nothing" {
+    rubbish=$'%s%n\x01\xff;touch stray'$(printf 'x%.0s' {1..9000})
+    "$tune" "${shape[@]}" --output "$out" >/dev/null
+    cp "$name.json" "$BATS_TEST_TMPDIR/first.json"
+    for variable in HOME TMPDIR XDG_CONFIG_HOME XDG_RUNTIME_DIR XDG_CACHE_HOME LC_ALL LANG TZ \
+        ARFUSE_PROFILE ARFUSE_PROFILE_PATH ARFUSE_SOCKET_FOLDER ARFUSE_ROUTES ARFUSE_UNKNOWN; do
+        env "$variable=$rubbish" "$tune" "${shape[@]}" --output "$out" >/dev/null
+        cmp "$name.json" "$BATS_TEST_TMPDIR/first.json"
+        env "$variable=$rubbish" "$profile" check "$name.json"
+    done
+    env -i "$tune" "${shape[@]}" --output "$out" >/dev/null
+    cmp "$name.json" "$BATS_TEST_TMPDIR/first.json"
+}
+
+@test "a launcher's variables that are rubbish do not make ranks" {
+    for value in -1 x 1e9 99999999999999999999 '' ' 1'; do
+        code=0
+        OMPI_COMM_WORLD_RANK=$value OMPI_COMM_WORLD_SIZE=$value timeout 20 "$tune" "${shape[@]}" \
+            --output "$out" >/dev/null || code=$?
+        [ "$code" -eq 0 ]
+    done
+}
