@@ -19,7 +19,7 @@ setup() {
     ! grep -qF -- '--allow-run-as-root' <<<"$guide"
     # Every variable that the library reads is in the list to forward.
     for name in $(grep -rhoE '"ARFUSE_[A-Z_]+"' src/runtime/environment.c | tr -d '"' | sort -u); do
-        case $name in ARFUSE_) continue ;; esac
+        case $name in *_) continue ;; esac # the beginning of a name
         grep -qF "$name" <<<"$guide" src/arfuse.h || {
             echo "$name stands nowhere"
             return 1
