@@ -37,16 +37,32 @@ static void reason_text(const arfuse_workspace *workspace, arf_pattern pattern,
         snprintf(text, size, "the call asks for it");
 }
 
-static void route_text(const arfuse_workspace *workspace, arf_pattern pattern, int route,
-                       char *text, size_t size)
+static size_t plan_text(const arfuse_workspace *workspace, arf_pattern pattern, int route,
+                        char *text, size_t size)
 {
-    const arf_routes *routes = arf_routes_of(workspace, pattern);
-    const arf_plan *plan = &routes->route[route].plan;
+    const arf_plan *plan = &arf_routes_of(workspace, pattern)->route[route].plan;
     char tuning[512];
     arf_tuning_text(arf_knobs(workspace->choice.profile->set, plan->protocol, pattern),
                     &plan->tuning, tuning, sizeof tuning);
-    snprintf(text, size, "%s%s%s%s", arf_protocol_name(plan->protocol), tuning[0] ? " (" : "",
-             tuning, tuning[0] ? ")" : "");
+    int written = snprintf(text, size, "%s%s%s%s", arf_protocol_name(plan->protocol),
+                           tuning[0] ? " (" : "", tuning, tuning[0] ? ")" : "");
+    return (size_t)written < size ? (size_t)written : size - 1;
+}
+
+/* What runs, and behind a separate finalize what runs then. */
+static void route_text(const arfuse_workspace *workspace, arf_pattern pattern,
+                       const arf_service *service, char *text, size_t size)
+{
+    size_t used = plan_text(workspace, pattern, service->route, text, size);
+    if (service->then < 0)
+        return;
+    used += (size_t)snprintf(text + used, size - used, ", then allreduce by ");
+    if (used >= size)
+        return;
+    if (service->then_route < 0)
+        snprintf(text + used, size - used, "unfused");
+    else
+        plan_text(workspace, ARF_ALLREDUCE, service->then_route, text + used, size - used);
 }
 
 arfuse_status arfuse_explain(const arfuse_workspace *workspace, arfuse_pattern pattern,
@@ -63,7 +79,7 @@ arfuse_status arfuse_explain(const arfuse_workspace *workspace, arfuse_pattern p
     }
     const arf_service service = arf_serve(workspace, own, call);
     const arf_routes *routes = arf_routes_of(workspace, own);
-    char what[80], why[160], plan[640], pieces[64] = "";
+    char what[80], why[160], plan[1200], pieces[64] = "";
     snprintf(what, sizeof what, "%s of %" PRId64 " tokens", arf_pattern_name(own), call->tokens);
     reason_text(workspace, own, call, &service, why, sizeof why);
     if (call->tokens > service.chunk)
@@ -73,7 +89,7 @@ arfuse_status arfuse_explain(const arfuse_workspace *workspace, arfuse_pattern p
         written = snprintf(text, size, "%s: unfused%s, since %s; routes from %s", what, pieces, why,
                            workspace->choice.source[own]);
     } else {
-        route_text(workspace, own, service.route, plan, sizeof plan);
+        route_text(workspace, own, &service, plan, sizeof plan);
         written = snprintf(
             text, size,
             "%s: %s%s%s%s, route %d of %d for %" PRId64 " to %" PRId64 " tokens, %s, from %s", what,

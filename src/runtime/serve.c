@@ -10,6 +10,7 @@ static arf_service by_no_route(const arfuse_workspace *workspace, arf_pattern pa
     return (arf_service){.route = -1,
                          .plan = workspace->plans[pattern].unfused,
                          .then = -1,
+                         .then_route = -1,
                          .chunk = workspace->space->spec.capacity[ARF_UNFUSED]};
 }
 
@@ -37,6 +38,7 @@ static arf_service by_route(const arfuse_workspace *workspace, arf_pattern patte
     if (next >= 0)
         then = by_route(workspace, ARF_ALLREDUCE, next, tokens);
     service.then = then.plan;
+    service.then_route = then.fused ? next : -1;
     service.fused = then.fused;
     if (then.chunk < service.chunk)
         service.chunk = then.chunk;

@@ -42,6 +42,7 @@ struct arfuse_workspace {
 typedef struct arf_service {
     int route;      /* of the choice's routes; -1: none */
     int plan, then; /* device plan ids, as in arf_launch */
+    int then_route; /* of the allreduce routes, behind a separate finalize; -1: none */
     int64_t chunk;  /* most tokens of one launch; a longer call is cut */
     bool fused;
     bool declined; /* the site is off */

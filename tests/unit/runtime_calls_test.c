@@ -205,6 +205,56 @@ static void info_says_what_is_fused(void **state)
     close_bench(&b);
 }
 
+static void a_separate_finalize_says_what_comes_then(void **state)
+{
+    (void)state;
+    bench b = open_bench(shape_of(2, 64, 2), 40, 1, ARFUSE_FALLBACK_AUTO);
+    char why[2048];
+    arfuse_call call = case_call_of(b.trial, 10);
+    assert_int_equal(arfuse_explain(b.workspace, ARFUSE_FINALIZE, &call, why, sizeof why), 0);
+    assert_non_null(strstr(why, ": separate ("));
+    assert_non_null(strstr(why, ", then allreduce by bt ("));
+    call.tokens = 14; /* the last of the route; the allreduce routes have ht there */
+    assert_int_equal(arfuse_explain(b.workspace, ARFUSE_FINALIZE, &call, why, sizeof why), 0);
+    assert_non_null(strstr(why, ", then allreduce by ht ("));
+    /* Too small a place for the text is said. */
+    assert_int_equal(arfuse_explain(b.workspace, ARFUSE_FINALIZE, &call, why, 20), ARFUSE_USAGE);
+    assert_int_equal(strlen(why), 19);
+    close_bench(&b);
+}
+
+/* A caller that was built with a later header has larger structs. */
+static void larger_structs_are_taken(void **state)
+{
+    (void)state;
+    bench b = open_bench(shape_of(3, 64, 2), 40, 9, ARFUSE_FALLBACK_AUTO);
+    struct {
+        arfuse_operands known;
+        uint64_t later[3];
+    } larger[3];
+    struct {
+        arfuse_call known;
+        uint64_t later[2];
+    } call;
+    arf_error error = ARF_ERROR_INIT;
+    memset(&call, 0xff, sizeof call);
+    call.known = case_call_of(b.trial, 9);
+    call.known.struct_size = sizeof call;
+    for (int r = 0; r < 3; r++) {
+        memset(&larger[r], 0xff, sizeof larger[r]);
+        larger[r].known = arf_trial_operands(b.trial)[r];
+        larger[r].known.struct_size = sizeof larger[r];
+    }
+    passes(arf_trial_poison(b.trial, &error), &error);
+    passes(arfuse_finalize(b.workspace, &call.known, &larger[0].known, &error), &error);
+    passes(arf_trial_check(b.trial, ARF_FINALIZE, 9, &error), &error);
+    larger[2].known.struct_size = sizeof(arfuse_operands);
+    assert_int_equal(arfuse_finalize(b.workspace, &call.known, &larger[0].known, &error),
+                     ARFUSE_USAGE);
+    assert_non_null(strstr(error.text, "operands[2].struct_size"));
+    close_bench(&b);
+}
+
 /* ---- what the shape has not ------------------------------------------------------------------ */
 
 static void every_switch_of_the_shape_works(void **state)
@@ -271,6 +321,8 @@ int main(void)
         cmocka_unit_test(any_route_may_be_forced_for_any_token_count),
         cmocka_unit_test(the_fallback_is_the_callers_choice),
         cmocka_unit_test(info_says_what_is_fused),
+        cmocka_unit_test(a_separate_finalize_says_what_comes_then),
+        cmocka_unit_test(larger_structs_are_taken),
         cmocka_unit_test(every_switch_of_the_shape_works),
         cmocka_unit_test(one_rank_needs_no_exchange),
         cmocka_unit_test(patterns_routes_and_token_counts_mix_freely),
