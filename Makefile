@@ -88,6 +88,7 @@ gpu_helper_src := $(filter-out %_test.c,$(wildcard tests/gpu/*.c)) tests/support
 bench_src := $(wildcard tests/bench/*_bench.c)
 fuzz_src := $(wildcard tests/fuzz/*_fuzz.c)
 helper_src := $(wildcard tests/support/*.c)
+fakecuda := $(if $(with_cuda),$(BUILD)/tests/fakecuda/libcuda.so.1)
 
 object = $(patsubst %.c,$(OBJ)/%.o,$(1))
 core_obj := $(call object,$(core_src)) $(if $(with_cuda),$(if $(kernel_src),$(OBJ)/kernels/embed.o))
@@ -220,6 +221,13 @@ $(BUILD)/tests/%_bench: $(OBJ)/tests/bench/%_bench.o $(OBJ)/libcore.a
 	$(call say,LINK,$@)
 	$(quiet)mkdir -p $(@D)
 	$(quiet)$(CC) -o $@ $^ $(LDFLAGS_ALL) $(LIBS)
+
+# The stand-in for libcuda. In a folder of its own, so that only who asks for it gets it.
+$(BUILD)/tests/fakecuda/libcuda.so.1: $(OBJ)/tests/fakecuda/fakecuda.o
+	$(call say,LINK,$@)
+	$(quiet)mkdir -p $(@D)
+	$(quiet)$(CC) -shared -o $@ -Wl,-soname,libcuda.so.1 $^ $(LDFLAGS_ALL)
+$(BUILD)/tests/cuda_setup_test: | $(fakecuda)
 
 # A fuzz target without libFuzzer, that replays files.
 $(BUILD)/tests/%_replay: $(OBJ)/tests/fuzz/%_fuzz.o $(OBJ)/tests/fuzz/replay.o $(OBJ)/libcli.a \

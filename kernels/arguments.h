@@ -165,7 +165,8 @@ typedef struct arf_operand_table {
 typedef struct arf_team_view {
     int first_rank; /* team rank of local rank 0 */
     int reserved;
-    arf_word wait_limit_ns; /* of every wait, by the global timer; 0: none */
+    arf_word wait_limit_ns; /* of every wait, by the global timer; twice that where rows of an
+                               owner are awaited, who may wait itself; 0: none */
     arf_word *mirror;       /* host-mapped, device address: the first culprit is copied here; one
                                word a process, zero at creation */
     /* Byte offsets of the mailboxes in a segment, and capacities in tokens. 0 where unused. */

@@ -56,6 +56,17 @@ ARF_DEVICE void arf_report(const arf_team_view &team, arf_control *own, arf_word
 #define ARF_LOOKS_PER_CHECK 64 /* a check reads the timer and the sticky word: keep it rare */
 
 /*
+ * Who waits for an owner's rows waits twice as long as the owner waits for contributions: the owner
+ * may itself be waiting, and then it is the one that knows who is missing.
+ */
+ARF_DEVICE arf_word arf_patience(const arf_team_view &team, arf_word culprit)
+{
+    const int stage = ARF_CULPRIT_STAGE(culprit);
+    const bool second = stage == ARF_STAGE_BT_NORM || stage == ARF_STAGE_UNFUSED_NORM;
+    return second ? 2 * team.wait_limit_ns : team.wait_limit_ns;
+}
+
+/*
  * After ARF_LOOKS_PER_CHECK looks that found something missing: true to look on. False: the wait
  * has failed, everyone has been told, and the row must be given up. `start` is 0 at the first check
  * and belongs to the wait. Not inlined: what it needs must not take registers from the loads in
@@ -74,7 +85,7 @@ static __device__ __noinline__ bool arf_look_on(const arf_team_view &team, arf_c
     const arf_word now = arf_now();
     if (start == 0)
         start = now;
-    if (now - start < team.wait_limit_ns)
+    if (now - start < arf_patience(team, culprit))
         return true;
     arf_report(team, own, culprit);
     return false;

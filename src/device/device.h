@@ -26,6 +26,7 @@ typedef struct arf_device_options {
     int cuda_ordinal;    /* -1: the current one */
     bool gpu_sharing;    /* several ranks may share a GPU */
     bool multicast;      /* the user asked for multicast objects; default no */
+    const char *command; /* the program's own command line, for messages; NULL: a library */
     const arf_log *log;
 } arf_device_options;
 
@@ -49,9 +50,9 @@ typedef struct arf_launch {
 } arf_launch;
 
 typedef struct arf_timing {
-    int calls;         /* N in one graph or loop */
+    int calls; /* N in one graph or loop */
     arf_policy policy;
-    int64_t round;     /* the model's noise depends on it */
+    int64_t round; /* the model's noise depends on it */
 } arf_timing;
 
 typedef struct arf_device_ops {
@@ -69,8 +70,8 @@ typedef struct arf_device_ops {
                      char source_digest[ARF_NAME_TEXT]);
 
     /* Collective; votes after every step, so all ranks have the space or none. */
-    arfuse_status (*space_create)(arf_device *device, const arf_space_spec *spec,
-                                  arf_space **space, arf_error *error);
+    arfuse_status (*space_create)(arf_device *device, const arf_space_spec *spec, arf_space **space,
+                                  arf_error *error);
     void (*space_destroy)(arf_space *space);
 
     /*
@@ -85,8 +86,8 @@ typedef struct arf_device_ops {
      * Enqueues one call on every local rank (the host device runs it at once). Collective in
      * effect: all ranks launch the same. A call of 0 tokens touches nothing, no epoch either: it
      * waits for no peer, so if it took a generation, a rank could come round to one that a peer
-     * has not read yet (tests/model/ll.pml, twin ZERO). No allocation, lock or log. On failure nothing was
-     * enqueued, or the space is failed and peers are told.
+     * has not read yet (tests/model/ll.pml, twin ZERO). No allocation, lock or log. On failure
+     * nothing was enqueued, or the space is failed and peers are told.
      */
     arfuse_status (*launch)(arf_space *space, const arf_launch *launch, arf_error *error);
     arfuse_status (*synchronize)(arf_space *space, arfuse_stream stream, arf_error *error);

@@ -10,16 +10,16 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "device/node.h"
+
 /* How a process can be reached, and where it is: what travels through the allgather. */
 typedef struct contact {
-    char node[80];    /* the kernel's boot id; without /proc, the host name */
-    uint64_t network; /* inode of the network namespace: abstract names end at its border */
-    uint64_t secret;  /* a sender shows the receiver's own, so that strangers are told apart */
+    arf_node node;
+    uint64_t secret; /* a sender shows the receiver's own, so that strangers are told apart */
     uint32_t user;
     uint32_t address_bytes;
     struct sockaddr_un address;
@@ -60,21 +60,6 @@ static void close_one(int *descriptor)
 }
 
 /* ---- who and where --------------------------------------------------------------------------- */
-
-static void describe_node(contact *self)
-{
-    int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    ssize_t bytes = file < 0 ? 0 : read(file, self->node, sizeof self->node - 1);
-    close_one(&file);
-    if (bytes > 0)
-        self->node[strcspn(self->node, "\n")] = '\0';
-    else
-        gethostname(self->node, sizeof self->node - 1);
-    struct stat status;
-    if (stat("/proc/thread-self/ns/net", &status) == 0)
-        self->network = status.st_ino;
-    self->user = geteuid();
-}
 
 static const char *socket_folder(void)
 {
@@ -130,16 +115,16 @@ static arfuse_status same_place(const exchange *x, bool in_folder, arf_error *er
     const contact *first = &x->peer[0];
     for (int p = 1; p < x->team->bootstrap.size; p++) {
         const contact *other = &x->peer[p];
-        if (strcmp(first->node, other->node) != 0)
+        if (!arf_node_same(&first->node, &other->node))
             return arf_fail(error, ARFUSE_HARDWARE,
                             "processes 0 and %d are on different nodes (%s, %s): file descriptors "
                             "cannot travel between nodes",
-                            p, first->node, other->node);
+                            p, first->node.name, other->node.name);
         if (first->user != other->user)
             return arf_fail(error, ARFUSE_HARDWARE,
                             "processes 0 and %d belong to users %u and %u; run a team as one user",
                             p, (unsigned)first->user, (unsigned)other->user);
-        if (!in_folder && first->network != other->network)
+        if (!in_folder && first->node.network != other->node.network)
             return arf_fail(error, ARFUSE_NOT_SUPPORTED,
                             "processes 0 and %d are in different network namespaces", p);
     }
@@ -352,7 +337,8 @@ static arfuse_status attempt(const arf_team *team, bool in_folder, const int *ow
         status = arf_fail(error, ARFUSE_FAILURE, "out of memory for passing descriptors");
     } else {
         x->team = team, x->own = own, x->all = all, x->listener = -1;
-        describe_node(&x->self);
+        arf_node_here(&x->self.node);
+        x->self.user = geteuid();
         status = open_listener(x, in_folder, error);
     }
     ARF_TRY_GOTO(status, arf_team_vote(team, status, error), done);

@@ -444,6 +444,18 @@ static arfuse_status judge_together(const arf_tune_options *o, const parse_state
     return ARFUSE_OK;
 }
 
+/* "arfuse-tune --hidden 6144": what was typed, but for --tp, which the suggestion sets. */
+static void keep_command(int argc, char **argv, char *text, size_t size)
+{
+    size_t used = (size_t)snprintf(text, size, "arfuse-tune");
+    for (int i = 1; i < argc && used < size; i++) {
+        if (strcmp(argv[i], "--tp") == 0)
+            i++;
+        else if (strncmp(argv[i], "--tp=", 5) != 0 && strcmp(argv[i], "--gpu-sharing") != 0)
+            used += (size_t)snprintf(text + used, size - used, " %s", argv[i]);
+    }
+}
+
 arfuse_status arf_options_parse(int argc, char **argv, arf_tune_options *options, arf_error *error)
 {
     *options = (arf_tune_options){
@@ -461,6 +473,7 @@ arfuse_status arf_options_parse(int argc, char **argv, arf_tune_options *options
         .output = "profiles",
         .max_regret = 0.05,
     };
+    keep_command(argc, argv, options->command, sizeof options->command);
     parse_state parse = {.options = options, .error = error};
     error_t code =
         argp_parse(&parser, argc, argv, ARGP_NO_ERRS | ARGP_NO_HELP | ARGP_NO_EXIT | ARGP_IN_ORDER,

@@ -44,6 +44,7 @@ typedef struct arf_pin {
 /* Strings point into argv, which lives as long as the program. */
 typedef struct arf_tune_options {
     arf_task task;
+    char command[1024]; /* the command line without --tp, for messages that suggest another one */
 
     int hidden_count, hidden[ARF_MAX_SHAPE_LIST];
     int topk_count, topk[ARF_MAX_SHAPE_LIST]; /* count 0: a dense model, allreduce only */

@@ -49,6 +49,7 @@ arfuse_status arf_tuner_open(arf_tuner *tuner, const arf_tune_options *options, 
                                        .cuda_ordinal = -1,
                                        .gpu_sharing = options->gpu_sharing,
                                        .multicast = options->multicast,
+                                       .command = options->command,
                                        .log = &tuner->log};
     ARF_TRY(arf_device_open(&device, &tuner->team, &tuner->device, error));
     if (judge_device(options, tuner->device, error) != ARFUSE_OK) {

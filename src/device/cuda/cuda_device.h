@@ -12,6 +12,9 @@
 #include "device/cuda/compile.h"
 #include "device/cuda/driver.h"
 #include "device/cuda/layout.h"
+#include "device/cuda/links.h"
+#include "device/cuda/mps.h"
+#include "device/cuda/nvml.h"
 #include "device/cuda/recipe.h"
 #include "device/cuda/symmetric.h"
 #include "device/device.h"
@@ -19,8 +22,14 @@
 typedef struct arf_cuda {
     arf_device base; /* first */
     arf_driver driver;
+    arf_nvml nvml;
     CUdevice device;
+    CUuuid uuid;
     CUcontext context; /* the primary one, retained */
+    arf_seat seat;
+    arf_way way;                  /* how segments travel; NONE: only the library reduces */
+    char no_way[512];             /* ... and why */
+    char timing[ARF_REASON_TEXT]; /* "" or why times mean nothing here */
     arf_compiler compiler;
     arf_device_key key;
     char driver_text[ARF_NAME_TEXT];
@@ -41,7 +50,8 @@ typedef struct arf_kernel {
 typedef struct arf_ready_step {
     arf_step recipe;
     CUfunction function;
-    int64_t most_rows; /* what is resident at once; INT64_MAX: no limit */
+    int64_t most_rows;      /* what is resident at once; INT64_MAX: no limit */
+    int64_t dependent_rows; /* more rows than these: without dependent launch */
     unsigned attributes;
     CUlaunchAttribute attribute[3];
 } arf_ready_step;
@@ -86,6 +96,10 @@ typedef struct arf_cuda_space {
 
 arfuse_status arf_cuda_enter(const arf_cuda *device, arf_error *error);
 void arf_cuda_leave(const arf_cuda *device);
+
+/* open.c: the steps of opening, each voted on */
+arfuse_status arf_cuda_open_steps(arf_cuda *device, const arf_device_options *options,
+                                  arf_error *error);
 
 /* space.c */
 arfuse_status arf_cuda_space_create(arf_device *device, const arf_space_spec *spec,

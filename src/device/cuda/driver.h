@@ -22,6 +22,10 @@
     X(cuDeviceGet)                                 \
     X(cuDeviceGetName)                             \
     X(cuDeviceGetAttribute)                        \
+    X(cuDeviceGetUuid)                             \
+    X(cuDeviceGetPCIBusId)                         \
+    X(cuDeviceGetP2PAttribute)                     \
+    X(cuDeviceTotalMem)                            \
     X(cuDevicePrimaryCtxRetain)                    \
     X(cuDevicePrimaryCtxRelease)                   \
     X(cuCtxGetCurrent)                             \
@@ -32,6 +36,16 @@
     X(cuMemAlloc)                                  \
     X(cuMemFree)                                   \
     X(cuMemGetInfo)                                \
+    X(cuMemGetAllocationGranularity)               \
+    X(cuMemCreate)                                 \
+    X(cuMemRelease)                                \
+    X(cuMemAddressReserve)                         \
+    X(cuMemAddressFree)                            \
+    X(cuMemMap)                                    \
+    X(cuMemUnmap)                                  \
+    X(cuMemSetAccess)                              \
+    X(cuMemExportToShareableHandle)                \
+    X(cuMemImportFromShareableHandle)              \
     X(cuMemcpyHtoD)                                \
     X(cuMemcpyDtoH)                                \
     X(cuMemcpyDtoDAsync)                           \
@@ -74,6 +88,13 @@
 
 /* CUDA 12.0: the first whose ABI has every function above as cuda.h of 12 and 13 declares it. */
 #define ARF_DRIVER_ABI 12000
+
+/* What cuda.h names since 12.4 only; the driver answers or refuses by number. */
+#define ARF_FABRIC_SUPPORTED ((CUdevice_attribute)128)
+#define ARF_MULTICAST_SUPPORTED ((CUdevice_attribute)132)
+#define ARF_MPS_ENABLED ((CUdevice_attribute)133)
+#define ARF_HANDLE_FABRIC ((CUmemAllocationHandleType)8)
+#define ARF_FABRIC_HANDLE_BYTES 64
 
 typedef struct arf_driver {
     void *library;

@@ -47,8 +47,9 @@ static void use_scratch(arf_operand_table *table, int ranks)
 static CUresult launch_step(const arf_cuda_space *space, const arf_ready_step *step, arf_call *call,
                             arf_operand_table *table, bool plain, CUstream stream)
 {
-    unsigned attributes = step->attributes - (plain && step->recipe.dependent);
     int64_t rows = arf_step_rows(&step->recipe, &space->base.spec.shape, call->tokens);
+    bool alone = plain || rows > step->dependent_rows;
+    unsigned attributes = step->attributes - (alone && step->recipe.dependent);
     if (rows > step->most_rows)
         rows = step->most_rows;
     CUlaunchConfig config = {.gridDimX = (unsigned)(rows * step->recipe.local_ranks),

@@ -164,6 +164,9 @@ static arfuse_status count_resident(const arf_cuda *device, arf_ready_step *read
                        ready->function, step->threads, step->shared_bytes));
         count = count * device->sm_count / step->parts;
     }
+    /* Of processes that share the GPU, a grid that waits must leave room for the one that dependent
+     * launch starts behind it: limits of MPS are no partitions. */
+    ready->dependent_rows = device->seat.processes > 1 ? count / step->local_ranks / 2 : INT64_MAX;
     ready->most_rows = step->resident ? count / step->local_ranks : INT64_MAX;
     if (count > 0 && ready->most_rows > 0)
         return ARFUSE_OK;

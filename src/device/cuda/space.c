@@ -71,10 +71,11 @@ static arfuse_status create_steps(arf_cuda_space *space, arf_error *error)
     const arf_cuda *device = (const arf_cuda *)space->base.device;
     const arf_team *team = space->base.device->team;
     ARF_TRY(arf_team_vote(team, arf_layout_make(&space->base.spec, &space->layout, error), error));
-    ARF_TRY(arf_team_vote(team,
-                          arf_symmetric_create(&device->driver, team, space->layout.segment_bytes,
-                                               &space->memory, error),
-                          error));
+    ARF_TRY(arf_symmetric_create(&device->driver, device->device, team, device->way,
+                                 space->layout.segment_bytes, &space->memory, error));
+    arf_logf(&device->base.log, ARFUSE_LOG_DEBUG, "segments of %llu bytes, mapped as %llu by %s",
+             (unsigned long long)space->memory.bytes,
+             (unsigned long long)space->memory.mapped_bytes, arf_way_name(space->memory.way));
     ARF_TRY(arf_team_vote(team, allocate_own(space, error), error));
     make_view(space);
     ARF_TRY(arf_team_vote(team, fill_segments(space, error), error));

@@ -249,6 +249,8 @@ arfuse_status arf_cuda_time(arf_space *base, const arf_launch *launch, const arf
 {
     arf_cuda_space *space = (arf_cuda_space *)base;
     ARF_TRY(arf_cuda_check(space, launch, error));
+    if (device_of(space)->timing[0] != '\0') /* equal on all ranks */
+        return arf_fail(error, ARFUSE_HARDWARE, "times are refused: %s", device_of(space)->timing);
     if (timing->calls < 1 || launch->tokens < 1)
         return arf_fail(error, ARFUSE_USAGE, "timing %d calls of %lld tokens: at least one of each",
                         timing->calls, (long long)launch->tokens);

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Opening the cuda device of a process: driver, seat on a GPU, context, compiler, links, the way
+ * that memory travels. A vote after each step, so that no rank waits for one that has left.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "device/cuda/cuda_device.h"
+
+/* What opening knows between its steps. */
+typedef struct opening {
+    arf_cuda *device;
+    const arf_device_options *options;
+    const arf_team *team;
+    arf_seat_claim claim[ARF_MAX_RANKS]; /* by process */
+    arf_seat seat[ARF_MAX_RANKS];
+} opening;
+
+static arfuse_status attribute(const arf_cuda *device, CUdevice_attribute which, int *value,
+                               arf_error *error)
+{
+    return ARF_CU(&device->driver, error, cuDeviceGetAttribute, value, which, device->device);
+}
+
+/* ---- seat ------------------------------------------------------------------------------------ */
+
+/* What the caller must have: the GPU that it names, or that of its current context. */
+static int fixed_ordinal(const arf_driver *driver, int named)
+{
+    CUcontext context = NULL;
+    CUdevice current;
+    if (named >= 0)
+        return named;
+    if (driver->cuCtxGetCurrent(&context) == CUDA_SUCCESS && context != NULL &&
+        driver->cuCtxGetDevice(&current) == CUDA_SUCCESS)
+        return (int)current; /* a CUdevice is its ordinal */
+    return -1;
+}
+
+static arfuse_status claim(const opening *at, arf_seat_claim *own, arf_error *error)
+{
+    const arf_driver *driver = &at->device->driver;
+    int count = 0;
+    arf_node_here(&own->node);
+    ARF_TRY(ARF_CU(driver, error, cuDeviceGetCount, &count));
+    own->fixed = fixed_ordinal(driver, at->options->cuda_ordinal);
+    if (own->fixed >= count || own->fixed >= ARF_MAX_GPUS)
+        return arf_fail(error, ARFUSE_HARDWARE, "CUDA device %d: this process sees %d devices",
+                        own->fixed, count);
+    own->gpus = count < ARF_MAX_GPUS ? count : ARF_MAX_GPUS;
+    for (int i = 0; i < own->gpus; i++) {
+        CUdevice device;
+        ARF_TRY(ARF_CU(driver, error, cuDeviceGet, &device, i));
+        ARF_TRY(ARF_CU(driver, error, cuDeviceGetUuid, &own->gpu[i], device));
+    }
+    return ARFUSE_OK;
+}
+
+static arfuse_status open_driver(opening *at, arf_seat_claim *own, arf_error *error)
+{
+    ARF_TRY(arf_driver_open(&at->device->driver, error));
+    arf_nvml_open(&at->device->nvml);
+    return claim(at, own, error);
+}
+
+/* Before any context exists: a refused job leaves nothing on a GPU that others may use. */
+static arfuse_status sit(opening *at, arf_error *error)
+{
+    arf_seat_claim own = {.fixed = -1};
+    ARF_TRY(arf_team_vote(at->team, open_driver(at, &own, error), error));
+    ARF_TRY(arf_team_allgather(at->team, &own, at->claim, sizeof own, error));
+    arf_seats(at->team, at->claim, at->seat);
+    /* gpu_sharing may differ by process where a library is used: hence the vote. */
+    return arf_team_vote(at->team,
+                         arf_seats_judge(at->team, at->claim, at->seat, at->options->gpu_sharing,
+                                         at->options->command, error),
+                         error);
+}
+
+/* ---- GPU ------------------------------------------------------------------------------------- */
+
+static arfuse_status describe_gpu(arf_cuda *device, arf_error *error)
+{
+    arf_device_key *key = &device->key;
+    char raw[256];
+    int l2 = 0;
+    ARF_TRY(ARF_CU(&device->driver, error, cuDeviceGetName, raw, sizeof raw, device->device));
+    arf_device_name(raw, key->name);
+    ARF_TRY(attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &key->capability_major,
+                      error));
+    ARF_TRY(attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &key->capability_minor,
+                      error));
+    /* Under MPS with a limit: the SMs that this process may use. */
+    ARF_TRY(attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &key->sm_count, error));
+    ARF_TRY(attribute(device, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, &l2, error));
+    device->l2_bytes = (uint64_t)l2;
+    device->sm_count = key->sm_count;
+    return ARFUSE_OK;
+}
+
+/* "CUDA 13.0, NVRTC 13.0, driver 580.159.04"; the last only where the system tells it. */
+static void describe_driver(arf_cuda *device)
+{
+    char module[24] = "";
+    arf_nvml_driver(&device->nvml, module, sizeof module);
+    FILE *file = module[0] == '\0' ? fopen("/sys/module/nvidia/version", "re") : NULL;
+    if (file != NULL) {
+        if (fscanf(file, "%23s", module) != 1)
+            module[0] = '\0';
+        fclose(file);
+    }
+    snprintf(device->driver_text, sizeof device->driver_text, "CUDA %d.%d, NVRTC %d.%d%s%s",
+             device->driver.version / 1000, device->driver.version % 1000 / 10,
+             device->compiler.nvrtc.major, device->compiler.nvrtc.minor,
+             module[0] != '\0' ? ", driver " : "", module);
+}
+
+static arfuse_status open_gpu(opening *at, arf_error *error)
+{
+    arf_cuda *device = at->device;
+    const int self = at->team->bootstrap.rank;
+    device->seat = at->seat[self];
+    device->uuid = at->claim[self].gpu[device->seat.ordinal];
+    ARF_TRY(ARF_CU(&device->driver, error, cuDeviceGet, &device->device, device->seat.ordinal));
+    ARF_TRY(
+        ARF_CU(&device->driver, error, cuDevicePrimaryCtxRetain, &device->context, device->device));
+    ARF_TRY(describe_gpu(device, error));
+    ARF_TRY(arf_compiler_open(
+        &device->compiler, device->key.capability_major * 10 + device->key.capability_minor,
+        device->driver.version / 1000, arf_sources, &device->base.log, error));
+    describe_driver(device);
+    return ARFUSE_OK;
+}
+
+/* ---- team ------------------------------------------------------------------------------------ */
+
+static arfuse_status judge_sharing(opening *at, arf_error *error)
+{
+    arf_cuda *device = at->device;
+    int mps = 0;
+    arf_share own = {
+        .sm_seen = device->sm_count,
+        .sm_all = arf_nvml_sm_count(&device->nvml, &device->uuid, device->key.capability_major)};
+    /* An older driver does not know the question, and has no such sharing to tell of. */
+    if (device->driver.cuDeviceGetAttribute(&mps, ARF_MPS_ENABLED, device->device) == CUDA_SUCCESS)
+        own.mps = mps;
+    ARF_TRY(arf_mps_agree(at->team, at->claim, at->seat, &own, device->timing, error));
+    if (device->timing[0] != '\0' && at->team->bootstrap.rank == 0)
+        arf_logf(&device->base.log, ARFUSE_LOG_WARNING, "%s", device->timing);
+    return ARFUSE_OK;
+}
+
+static arfuse_status judge_links(opening *at, arf_error *error)
+{
+    arf_cuda *device = at->device;
+    arf_pair pair[ARF_MAX_RANKS];
+    bool guessed;
+    arf_links_look(&device->driver, &device->nvml, at->team, at->claim, at->seat, pair);
+    ARF_TRY(
+        arf_links_agree(at->team, at->claim, at->seat, pair, &device->key.link, &guessed, error));
+    if (guessed && at->team->bootstrap.rank == 0)
+        arf_logf(&device->base.log, ARFUSE_LOG_WARNING,
+                 "nothing here tells how some GPUs reach each other (their UUIDs are hidden and "
+                 "libnvidia-ml is not usable): the link is taken for pcie");
+    return ARFUSE_OK;
+}
+
+/* "" or why the team is not within one NVLink domain. Equal on all ranks. */
+static arfuse_status judge_domain(const opening *at, char *reason, size_t size, arf_error *error)
+{
+    struct {
+        arf_fabric_domain domain;
+        bool known;
+    } own, all[ARF_MAX_RANKS];
+    memset(&own, 0, sizeof own);
+    own.known = arf_nvml_fabric(&at->device->nvml, &at->device->uuid, &own.domain);
+    ARF_TRY(arf_team_allgather(at->team, &own, all, sizeof own, error));
+    reason[0] = '\0';
+    for (int p = 1; p < at->team->bootstrap.size; p++) {
+        /* Where nobody can tell, the trial decides. */
+        if (!all[0].known || !all[p].known)
+            continue;
+        if (memcmp(all[0].domain.cluster, all[p].domain.cluster, sizeof own.domain.cluster) != 0)
+            snprintf(reason, size, "processes 0 and %d are in different NVLink domains", p);
+        else if (all[0].domain.clique != all[p].domain.clique)
+            snprintf(reason, size,
+                     "processes 0 and %d are in cliques %u and %u of one NVLink domain", p,
+                     all[0].domain.clique, all[p].domain.clique);
+    }
+    return ARFUSE_OK;
+}
+
+static arfuse_status find_way(opening *at, arf_error *error)
+{
+    arf_cuda *device = at->device;
+    char domain[200];
+    ARF_TRY(judge_domain(at, domain, sizeof domain, error));
+    bool one_node = arf_seat_nodes(at->claim, at->team->bootstrap.size) == 1;
+    arfuse_status entered = arf_cuda_enter(device, error);
+    arfuse_status status = arf_team_vote(at->team, entered, error);
+    if (status == ARFUSE_OK)
+        status = arf_symmetric_choose(&device->driver, device->device, at->team, one_node, domain,
+                                      &device->way, error);
+    if (entered == ARFUSE_OK)
+        arf_cuda_leave(device);
+    return status;
+}
+
+static uint64_t key_digest(const arf_device_key *key)
+{
+    uint64_t hash = arf_hash_text(ARF_HASH_INIT, key->name);
+    hash = arf_hash_number(hash, key->capability_major * 10 + key->capability_minor);
+    hash = arf_hash_number(hash, key->sm_count);
+    hash = arf_hash_number(hash, key->link);
+    return arf_hash_number(hash, key->ranks_per_gpu);
+}
+
+static void describe_team(opening *at)
+{
+    arf_device_key *key = &at->device->key;
+    key->nodes = arf_seat_nodes(at->claim, at->team->bootstrap.size);
+    key->ranks_per_gpu = 1;
+    for (int p = 0; p < at->team->bootstrap.size; p++)
+        if (at->seat[p].ranks > key->ranks_per_gpu)
+            key->ranks_per_gpu = at->seat[p].ranks;
+}
+
+arfuse_status arf_cuda_open_steps(arf_cuda *device, const arf_device_options *options,
+                                  arf_error *error)
+{
+    const arf_team *team = device->base.team;
+    opening at = {.device = device, .options = options, .team = team};
+    ARF_TRY(sit(&at, error));
+    ARF_TRY(arf_team_vote(team, open_gpu(&at, error), error));
+    ARF_TRY(judge_sharing(&at, error));
+    ARF_TRY(judge_links(&at, error));
+    describe_team(&at);
+    ARF_TRY(arf_team_agree(team, "GPU and link", key_digest(&device->key), error));
+    ARF_TRY(arf_team_agree(team, "kernel sources", device->compiler.source_digest, error));
+    return find_way(&at, error);
+}
