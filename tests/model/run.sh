@@ -40,4 +40,10 @@ check holds bt -DRANKS=3 -DCALLS=3 -DTOKENS=2
 for twin in OWNER NEXT ONE; do
     check fails bt -DTWIN_$twin -DRANKS=2 -DCALLS=5 -DTOKENS=2
 done
+check holds ht -DRANKS=2 -DCALLS=4 -DTOKENS=2
+check holds ht -DRANKS=2 -DCALLS=3 -DTOKENS=3 -DGROUP=2 -DSHARDS=2
+check holds ht -DRANKS=3 -DCALLS=2 -DTOKENS=2
+for twin in OWNERS EARLY ZERO OWN LATE PUSH; do
+    check fails ht -DTWIN_$twin -DRANKS=2 -DCALLS=3 -DTOKENS=2
+done
 echo "1..$number"
