@@ -107,5 +107,13 @@ int main(int argc, char **argv)
         arfuse_explain(workspace, (arfuse_pattern)operation, &call, why, sizeof why);
         printf("%s: right on %d ranks\n", why, tp);
     }
+    for (rank = 0; rank < tp; rank++) {
+        free((void *)operands[rank].input); /* and routed */
+        free((void *)operands[rank].weights);
+        free((void *)operands[rank].residual); /* and shared */
+        free((void *)operands[rank].gamma);
+        free(operands[rank].residual_out);
+        free(operands[rank].norm_out);
+    }
     return arfuse_workspace_destroy(&workspace, &error);
 }
