@@ -248,6 +248,22 @@ static void test_ties_go_to_the_fallback_tuning(void **state)
 }
 
 /* A candidate that stops being measured serves no token beyond, whatever its last time promised. */
+/* On a machine so busy that intervals are as wide as the times, half again as slow is no tie. */
+static void test_wide_noise_excuses_nothing(void **state)
+{
+    (void)state;
+    arf_samples *samples = empty();
+    arf_plan first = plan_of(ARF_BT, 0), faster = plan_of(ARF_UNFUSED, 0);
+    for (int i = 0; i < POINTS; i++) {
+        add_plan(samples, ladder[i], &first, 150.0, 0.9);
+        add_plan(samples, ladder[i], &faster, 100.0, 0.9);
+    }
+    arf_fit_result result = fit(samples);
+    assert_int_equal(result.routes.count, 1);
+    expect_route(&result, 0, 1024, ARF_UNFUSED);
+    arf_samples_free(samples);
+}
+
 static void test_dropped_candidate_is_not_extrapolated(void **state)
 {
     (void)state;
@@ -659,6 +675,7 @@ int main(void)
         cmocka_unit_test(test_noise_makes_no_islands),
         cmocka_unit_test(test_a_route_has_its_price),
         cmocka_unit_test(test_ties_go_to_the_fallback_tuning),
+        cmocka_unit_test(test_wide_noise_excuses_nothing),
         cmocka_unit_test(test_dropped_candidate_is_not_extrapolated),
         cmocka_unit_test(test_gap_is_bridged),
         cmocka_unit_test(test_failure_cuts_a_candidate),
