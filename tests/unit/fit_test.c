@@ -247,23 +247,21 @@ static void test_ties_go_to_the_fallback_tuning(void **state)
     arf_samples_free(samples);
 }
 
-/* A candidate that stops being measured serves no token beyond, whatever its last time promised. */
 /* On a machine so busy that intervals are as wide as the times, half again as slow is no tie. */
 static void test_wide_noise_excuses_nothing(void **state)
 {
     (void)state;
     arf_samples *samples = empty();
     arf_plan first = plan_of(ARF_BT, 0), faster = plan_of(ARF_UNFUSED, 0);
-    for (int i = 0; i < POINTS; i++) {
-        add_plan(samples, ladder[i], &first, 150.0, 0.9);
-        add_plan(samples, ladder[i], &faster, 100.0, 0.9);
-    }
+    add_plan(samples, 64, &first, 150.0, 0.95);
+    add_plan(samples, 64, &faster, 100.0, 0.95);
     arf_fit_result result = fit(samples);
     assert_int_equal(result.routes.count, 1);
-    expect_route(&result, 0, 1024, ARF_UNFUSED);
+    expect_route(&result, 0, 64, ARF_UNFUSED);
     arf_samples_free(samples);
 }
 
+/* A candidate that stops being measured serves no token beyond, whatever its last time promised. */
 static void test_dropped_candidate_is_not_extrapolated(void **state)
 {
     (void)state;
