@@ -94,28 +94,54 @@ arfuse_status arf_confirm(arf_bench *bench, arf_store *store, const arf_fit_opti
  * ------------------------------------------------------------------------------------ */
 
 #define SHIFT_ROUNDS 9
+#define SHIFT_SECONDS 0.05           /* of one timing with all that goes on around its calls */
 #define SHIFT_US 2000.0              /* of one timing */
 #define FIRST_ROUND INT64_C(2000000) /* far from those of points and anchors */
 
-/* Both policies by turns; NaN where a timing failed. */
-static arfuse_status time_both(arf_bench *bench, const arf_run *run, double median[2],
-                               arf_error *error)
+/* Calls of a timing: as long as usual, unless what goes on around the calls of a cold cache (it is
+ * not in their time) takes far longer than they do. */
+static arfuse_status choose_calls(arf_bench *bench, const arf_run *run, int *calls, bool *ran,
+                                  arf_error *error)
 {
-    double us[2][SHIFT_ROUNDS], once = 0;
+    arf_run cold = *run;
+    double warm_us = 0, unused = 0, before, after;
     bool fatal;
     arf_error own = ARF_ERROR_INIT;
+    cold.other_policy = true;
+    arfuse_status status = arf_bench_time(bench, run, 2, FIRST_ROUND, &warm_us, &fatal, &own);
+    ARF_TRY(arf_tuner_seconds(bench->tuner, &before, error));
+    if (status == ARFUSE_OK)
+        status = arf_bench_time(bench, &cold, 2, FIRST_ROUND, &unused, &fatal, &own);
+    ARF_TRY(arf_tuner_seconds(bench->tuner, &after, error));
+    *ran = status == ARFUSE_OK;
+    if (!*ran)
+        return fatal ? arf_fail(error, own.status, "%s", own.text) : ARFUSE_OK;
+    double most = fmin(SHIFT_US / warm_us, SHIFT_SECONDS * 2 / fmax(after - before, 1e-9));
+    *calls = most < 1 ? 1 : most > 512 ? 512 : (int)most;
+    return ARFUSE_OK;
+}
+
+/* Both policies by turns; NaN where a timing failed or time is out. */
+static arfuse_status time_both(arf_bench *bench, const arf_run *run, double deadline,
+                               double median[2], arf_error *error)
+{
+    double us[2][SHIFT_ROUNDS], seconds;
+    int calls = 1;
+    bool ran, fatal = false;
+    arf_error own = ARF_ERROR_INIT;
     median[0] = median[1] = NAN;
-    arfuse_status status = arf_bench_time(bench, run, 2, FIRST_ROUND, &once, &fatal, &own);
-    const double wanted = status == ARFUSE_OK ? ceil(SHIFT_US / once) : 1;
-    const int calls = wanted < 1 ? 1 : wanted > 512 ? 512 : (int)wanted;
-    for (int round = 0; round < SHIFT_ROUNDS; round++)
-        for (int other = 0; other < 2 && status == ARFUSE_OK; other++) {
+    ARF_TRY(choose_calls(bench, run, &calls, &ran, error));
+    for (int round = 0; round < SHIFT_ROUNDS && ran; round++) {
+        ARF_TRY(arf_tuner_seconds(bench->tuner, &seconds, error));
+        ran = seconds < deadline;
+        for (int other = 0; other < 2 && ran; other++) {
             arf_run turn = *run;
             turn.other_policy = other == 1;
-            status = arf_bench_time(bench, &turn, calls, FIRST_ROUND + 1 + round, &us[other][round],
-                                    &fatal, &own);
+            ran = arf_bench_time(bench, &turn, calls, FIRST_ROUND + 1 + round, &us[other][round],
+                                 &fatal, &own) == ARFUSE_OK;
         }
-    if (status != ARFUSE_OK)
+    }
+    if (!ran)
         return fatal ? arf_fail(error, own.status, "%s", own.text) : ARFUSE_OK;
     median[0] = arf_median(us[0], SHIFT_ROUNDS);
     median[1] = arf_median(us[1], SHIFT_ROUNDS);
@@ -127,6 +153,10 @@ arfuse_status arf_shift(arf_bench *bench, const arf_profile *profile, double dea
 {
     const arf_policy policy = bench->tuner->options->policy;
     const arf_policy other = policy == ARF_WARM ? ARF_DECODE : ARF_WARM;
+    /* On the host device the filler delays each rank by more than a call takes, by another amount:
+     * what is left after taking it off is chance. */
+    if (bench->tuner->key.link == ARF_LINK_SHM)
+        return ARFUSE_OK;
     for (int p = 0; p < ARF_PATTERNS; p++) {
         int64_t first = 1;
         for (int i = 0; i < profile->routes[p].count; i++) {
@@ -142,7 +172,7 @@ arfuse_status arf_shift(arf_bench *bench, const arf_profile *profile, double dea
             ARF_TRY(arf_tuner_seconds(bench->tuner, &seconds, error));
             if (seconds > deadline)
                 return ARFUSE_OK;
-            ARF_TRY(time_both(bench, &run, us, error));
+            ARF_TRY(time_both(bench, &run, deadline, us, error));
             if (isfinite(us[0]) && isfinite(us[1]))
                 arf_voice_note("%s %s of %" PRId64 " tokens: %s %.2f us, %s %.2f us (%+.1f %%)",
                                arf_pattern_name((arf_pattern)p),

@@ -17,7 +17,7 @@ arfuse_status arf_confirm(arf_bench *bench, arf_store *store, const arf_fit_opti
 
 /*
  * Times each route at the middle of its range under --policy and under the other one, and says the
- * shift. Stops at the deadline (seconds since the run began).
+ * shift. Stops at the deadline (seconds since the run began). Nothing on the host device.
  */
 arfuse_status arf_shift(arf_bench *bench, const arf_profile *profile, double deadline,
                         arf_error *error);

@@ -28,6 +28,15 @@ static int choose_calls(double best_us, double timing_us)
     return calls < 1 ? 1 : calls > MOST_CALLS ? MOST_CALLS : (int)calls;
 }
 
+/* Under the decode policy each call has a filler before it, which its time does not contain but
+ * which can take a thousand times as long. `wall` is seconds a call with all of that. */
+#define DECODE_SECONDS 0.05
+static int bound_calls(int calls, double wall)
+{
+    const double most = DECODE_SECONDS / fmax(wall, 1e-9);
+    return most < 1 ? 1 : most < calls ? (int)most : calls;
+}
+
 /* A median of fewer says nothing: what even a point that has used up its time gets. */
 #define FEWEST_ROUNDS 3
 
@@ -202,10 +211,15 @@ arfuse_status arf_measure(arf_bench *bench, arf_pattern pattern, int64_t tokens,
         lane[i].rounds = 0;
         lane[i].status = ARFUSE_OK;
     }
+    double before;
+    ARF_TRY(arf_tuner_seconds(bench->tuner, &before, error));
     ARF_TRY(warm_up(&s, &best_us, &point->out_of_time, error));
+    ARF_TRY(arf_tuner_seconds(bench->tuner, &seconds, error));
     if (point->out_of_time || !isfinite(best_us))
         return ARFUSE_OK; /* no lane ran; each says why */
     point->calls = choose_calls(best_us, effort->timing_us);
+    if (bench->tuner->options->policy == ARF_DECODE)
+        point->calls = bound_calls(point->calls, (seconds - before) / (lanes * FIRST_CALLS));
     bool *open = malloc((size_t)lanes * sizeof *open);
     if (open == NULL)
         return arf_fail(error, ARFUSE_FAILURE, "out of memory for %d lanes", lanes);
