@@ -23,6 +23,7 @@ typedef struct arf_course {
     arf_sweep *sweep;
     arf_field field;
     double start, deadline; /* of this pattern, in seconds since the run began */
+    double last;            /* the deadline of the shape: of the pattern that comes last */
     int done, total;        /* points, for the progress lines */
     arf_lane *lane;         /* [field.count] */
     int *who;               /* [field.count] entrant on each lane */

@@ -157,11 +157,21 @@ static arfuse_status climb_ladder(arf_course *s, arf_error *error)
     int order[ARF_MAX_POINTS];
     arf_tokens_coarse_first(ladder, order);
     for (int i = 0; i < ladder->count; i++) {
+        const double own = s->deadline;
         double left;
         bool reached = false;
+        arfuse_status status = ARFUSE_OK;
         ARF_TRY(arf_course_left(s, arf_course_share(s, LADDER_SHARE), &left, error));
-        if (left > 0)
-            ARF_TRY(visit(s, ladder->value[order[i]], left / (ladder->count - i), &reached, error));
+        /* Without a single point of a pattern there is no profile: the first is begun late, too,
+         * with the fewest rounds, and may take from the next pattern's time. */
+        if (i == 0)
+            s->deadline = s->last;
+        if (left > 0 || i == 0)
+            status = visit(s, ladder->value[order[i]], fmax(left, 0) / (ladder->count - i),
+                           &reached, error);
+        s->deadline = own;
+        if (status != ARFUSE_OK)
+            return status;
         if (!reached)
             s->sweep->unmeasured[s->field.pattern]++;
     }
@@ -237,6 +247,7 @@ arfuse_status arf_sweep_run(arf_bench *bench, const arf_schedule *schedule, arf_
         if (status == ARFUSE_OK)
             status = arf_tuner_seconds(bench->tuner, &s.start, error);
         s.deadline = s.start + (deadline - s.start) * pattern_weight[p] / weight;
+        s.last = deadline;
         weight -= pattern_weight[p];
         if (status == ARFUSE_OK)
             status = run_pattern(&s, error);

@@ -2,12 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC2317 # functions that check calls
 # The main job on the host device with 2, 4 and 8 ranks: a profile that `check` takes, every protocol
-# verified and timed, in both patterns. Short by --budget; the long run gives it its default.
+# verified and timed, in both patterns. Shorter here by shape and
+# budget; the long run takes the shape and the budget of the README.
 set -u
 . tests/support/tune.bash
 sizes=(2 4 8)
-budget=(--budget 8 --tokens '1,8,32')
-[ "${ARFUSE_TEST_LONG:-0}" = 1 ] && budget=()
+shape=(--hidden 2048 --topk 4)
+file=h2048_k4_bf16
+budget=(--budget 10 --tokens '1,8,32')
+if [ "${ARFUSE_TEST_LONG:-0}" = 1 ]; then
+    shape=(--hidden 6144 --topk 10)
+    file=h6144_k10_bf16
+    budget=()
+fi
 
 seconds_at_most() { [ "$took" -lt $(($1 * 1000)) ]; }
 all_protocols() { # of both patterns, timed, none wrong or failed
@@ -21,12 +28,12 @@ all_protocols() { # of both patterns, timed, none wrong or failed
     grep -q '"protocol": "separate"' "$work/out" && ! grep -qE '"outcome": "(wrong|failed)"' "$work/out"
 }
 for ranks in "${sizes[@]}"; do
-    run_tune "$ranks" --hidden 6144 --topk 10 --device host --output "$work/$ranks" --format jsonl "${budget[@]}"
+    run_tune "$ranks" "${shape[@]}" --device host --output "$work/$ranks" --format jsonl "${budget[@]}"
     check "$ranks ranks: exit 0" [ "$rc" -eq 0 ]
     check "$ranks ranks: within two minutes" seconds_at_most 120
     check "$ranks ranks: all protocols of both patterns" all_protocols
     check "$ranks ranks: the profile is valid" "$BUILD/arfuse-profile" check \
-        "$work/$ranks/host-shm/tp${ranks}_h6144_k10_bf16.json"
+        "$work/$ranks/host-shm/tp${ranks}_$file.json"
     check "$ranks ranks: nothing is left" nothing_left "$work/$ranks"
 done
 cores=$(nproc)
