@@ -212,7 +212,8 @@ $(BUILD)/tests/%_test: $(OBJ)/tests/mpi/%_test.o $(call object,$(helper_src)) $(
 	$(quiet)mkdir -p $(@D)
 	$(quiet)$(MPICC) -o $@ $^ $(LDFLAGS_ALL) -lcmocka $(LIBS)
 
-$(BUILD)/tests/%_test: $(OBJ)/tests/gpu/%_test.o $(call object,$(gpu_helper_src)) $(OBJ)/libcore.a
+$(BUILD)/tests/%_test: $(OBJ)/tests/gpu/%_test.o $(call object,$(gpu_helper_src)) \
+  $(OBJ)/tests/support/processes_bootstrap.o $(OBJ)/libcore.a
 	$(call say,LINK,$@)
 	$(quiet)mkdir -p $(@D)
 	$(quiet)$(CC) -o $@ $^ $(LDFLAGS_ALL) $(LIBS)

@@ -37,6 +37,8 @@ static int work(const arf_tune_options *options, arf_group *group, arf_error *er
 {
     arf_tuner tuner;
     int code = 0;
+    if (options->task == ARF_TASK_PROBE)
+        arf_probe_machine(options, group);
     arfuse_status status = arf_tuner_open(&tuner, options, group, error);
     if (status == ARFUSE_OK) {
         if (options->task == ARF_TASK_PROBE)
@@ -49,6 +51,8 @@ static int work(const arf_tune_options *options, arf_group *group, arf_error *er
             status = arf_tune(&tuner, &code, error);
         arf_tuner_close(&tuner);
     }
+    if (options->task == ARF_TASK_PROBE)
+        arf_probe_verdict(options, group, status == ARFUSE_OK ? NULL : error->text);
     if (status == ARFUSE_OK)
         return code;
     arf_voice_error("%s", error->text);

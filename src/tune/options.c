@@ -391,8 +391,7 @@ static arfuse_status refuse_option(const char *argument, arf_error *error)
 static arfuse_status judge_task(const arf_tune_options *o, const bool *seen, arf_error *error)
 {
     static const int tune_only[] = {KEY_WEIGHTS, KEY_OUTPUT, KEY_RESUME, KEY_BASE, KEY_STRICT, 0};
-    static const int not_probe[] = {KEY_NUMERICS, KEY_BUDGET, KEY_NOISE, KEY_POLICY,
-                                    KEY_SEED,     KEY_FORMAT, 0};
+    static const int not_probe[] = {KEY_NUMERICS, KEY_BUDGET, KEY_NOISE, KEY_POLICY, KEY_SEED, 0};
     static const int not_check[] = {
         KEY_HIDDEN, KEY_TOPK,    KEY_NO_NORM,   KEY_NO_RESIDUAL, KEY_NO_SHARED,
         KEY_TOKENS, KEY_PATTERN, KEY_PROTOCOLS, KEY_SET,         KEY_FORMAT,

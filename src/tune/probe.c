@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tune/probe.h"
 
-#include <glob.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/statvfs.h>
-#include <unistd.h>
 
+#include "base/json.h"
+#include "device/probe.h"
 #include "tune/job.h"
 #include "tune/schedule.h"
 #include "tune/voice.h"
@@ -16,45 +15,92 @@
 #define PROBE_HIDDEN 6144
 #define PROBE_TOP_K 10
 
-static void print_software(const arf_tuner *tuner)
+/* ---- printing -------------------------------------------------------------------------------- */
+
+static void print(const arf_tune_options *options, const arf_finding *finding)
 {
-    char mpi[256];
-    arf_group_library(tuner->group, mpi, sizeof mpi);
-    printf("version arfuse-tune %s\n", arfuse_version());
-#ifdef ARF_CUDA
-    printf("build with the CUDA device\n");
-#else
-    printf("build without the CUDA device\n");
-#endif
-    printf("mpi %s\n", mpi);
-    printf("driver %s\n", tuner->driver);
-    printf("sources %s\n", tuner->source_digest);
+    if (options->format != ARF_FORMAT_JSONL) {
+        printf("%s%s%s %s\n", finding->topic, finding->item[0] != '\0' ? " " : "", finding->item,
+               finding->value);
+        return;
+    }
+    arf_text text = {0};
+    arf_text_add(&text, "{\"topic\": ");
+    arf_text_string(&text, finding->topic);
+    arf_text_add(&text, ", \"item\": ");
+    arf_text_string(&text, finding->item);
+    arf_text_add(&text, ", \"value\": ");
+    arf_text_string(&text, finding->value);
+    arf_text_add(&text, "}");
+    if (!text.failed)
+        puts(text.data);
+    arf_text_free(&text);
 }
 
-static void print_machine(const arf_tuner *tuner)
+static void print_all(const arf_tune_options *options, const arf_findings *findings)
 {
+    for (int i = 0; i < findings->count; i++)
+        print(options, &findings->finding[i]);
+}
+
+/* ---- before any device ------------------------------------------------------------------------
+ */
+
+static void find_software(const arf_group *group, arf_findings *findings)
+{
+    char mpi[256];
     int processes, cores;
+    arf_group_library(group, mpi, sizeof mpi);
+    arf_find(findings, "version", "", "arfuse-tune %s", arfuse_version());
+#ifdef ARF_CUDA
+    arf_find(findings, "build", "", "with the CUDA device");
+#else
+    arf_find(findings, "build", "", "without the CUDA device");
+#endif
+    arf_find(findings, "mpi", "", "%s", mpi);
+    arf_group_cores(group, &processes, &cores);
+    arf_find(findings, "node", "", "%d of %d processes, %d cores%s", processes, group->size, cores,
+             processes > cores ? ", oversubscribed: host times are unreliable" : "");
+}
+
+void arf_probe_machine(const arf_tune_options *options, const arf_group *group)
+{
+    static arf_findings findings;
+    if (group->rank != 0)
+        return;
+    findings.count = 0;
+    find_software(group, &findings);
+    arf_probe_system(&findings);
+#ifdef ARF_CUDA
+    if (strcmp(options->device, "cuda") == 0 || strcmp(options->device, "auto") == 0)
+        arf_probe_cuda(&findings);
+#endif
+    print_all(options, &findings);
+    fflush(stdout); /* whatever the device does then */
+}
+
+void arf_probe_verdict(const arf_tune_options *options, const arf_group *group, const char *stop)
+{
+    arf_findings one = {.count = 0};
+    arf_find(&one, "verdict", "", "%s", stop != NULL ? stop : "nothing here stops a tune");
+    if (group->rank == 0)
+        print_all(options, &one);
+    fflush(stdout);
+}
+
+/* ---- with the device ---------------------------------------------------------------------------
+ */
+
+static void find_team(const arf_tuner *tuner, const arf_shape *shape, arf_findings *findings)
+{
     char text[256];
-    arf_group_cores(tuner->group, &processes, &cores);
-    printf("node %d of %d processes, %d cores%s\n", processes, tuner->group->size, cores,
-           processes > cores ? ", oversubscribed: host times are unreliable" : "");
-    printf("page %ld bytes\n", sysconf(_SC_PAGESIZE));
-    struct statvfs shm;
-    if (statvfs("/dev/shm", &shm) == 0)
-        printf("/dev/shm %" PRIu64 " bytes free of %" PRIu64
-               " (used by MPI; buffers of the host device are memfd and do not need it)\n",
-               (uint64_t)shm.f_bavail * shm.f_frsize, (uint64_t)shm.f_blocks * shm.f_frsize);
-    glob_t nodes;
-    int count = 0;
-    if (glob("/dev/nvidia[0-9]*", 0, NULL, &nodes) == 0) {
-        count = (int)nodes.gl_pathc;
-        globfree(&nodes);
-    }
-    printf("nvidia %d device node%s\n", count, count == 1 ? "" : "s");
     arf_tuner_device_text(&tuner->key, text, sizeof text);
-    printf("device %s\n", text);
+    arf_find(findings, "device", "", "%s", text);
+    arf_find(findings, "driver", "", "%s", tuner->driver);
+    arf_find(findings, "sources", "", "%s", tuner->source_digest);
     arf_placement_text(&tuner->placement, text, sizeof text);
-    printf("placement %s\n", text);
+    arf_find(findings, "placement", "", "%s", text);
+    arf_find(findings, "shape", "", "hidden_size %d, top_k %d", shape->hidden_size, shape->top_k);
 }
 
 /* Makes and drops the buffers of one protocol at the size that a tune would ask for. */
@@ -75,12 +121,16 @@ static arfuse_status try_buffers(const arf_tuner *tuner, const arf_schedule *sch
         tuner->device->ops->space_destroy(space);
     if (tuner->group->rank != 0)
         return ARFUSE_OK;
-    printf("buffers %s for %" PRId64 " tokens, %" PRId64 " bytes a rank: ",
-           arf_protocol_name(protocol), spec.capacity[protocol], schedule->bytes[protocol]);
+    char verdict[200];
     if (status == ARFUSE_OK)
-        printf("ok in %.3f s\n", after - before);
+        snprintf(verdict, sizeof verdict, "ok in %.3f s", after - before);
     else
-        printf("refused: %s\n", own.text);
+        snprintf(verdict, sizeof verdict, "refused: %.180s", own.text);
+    arf_findings one = {.count = 0};
+    arf_find(&one, "buffers", arf_protocol_name(protocol),
+             "for %" PRId64 " tokens, %" PRId64 " bytes a rank: %s", spec.capacity[protocol],
+             schedule->bytes[protocol], verdict);
+    print_all(tuner->options, &one);
     return ARFUSE_OK;
 }
 
@@ -100,9 +150,9 @@ arfuse_status arf_probe(arf_tuner *tuner, arf_error *error)
     arf_schedule *schedule = NULL;
     ARF_TRY(arf_schedule_make(&problem, &tokens, &options, &schedule, error));
     if (tuner->group->rank == 0) {
-        print_software(tuner);
-        print_machine(tuner);
-        printf("shape hidden_size %d, top_k %d\n", shape.hidden_size, shape.top_k);
+        arf_findings findings = {.count = 0};
+        find_team(tuner, &shape, &findings);
+        print_all(tuner->options, &findings);
     }
     arfuse_status status = ARFUSE_OK;
     for (int p = 0; p < ARF_PROTOCOLS && status == ARFUSE_OK; p++)

@@ -33,6 +33,7 @@
     X(cuCtxPushCurrent)                            \
     X(cuCtxPopCurrent)                             \
     X(cuCtxSynchronize)                            \
+    X(cuCtxEnablePeerAccess)                       \
     X(cuMemAlloc)                                  \
     X(cuMemFree)                                   \
     X(cuMemGetInfo)                                \

@@ -20,7 +20,7 @@ static int ordinal_of(const arf_seat_claim *own, const CUuuid *gpu)
 }
 
 /* Native atomics are what NVLink has and PCIe has not (CUDA programming guide, peer-to-peer). */
-static arf_pair ask_driver(const arf_driver *driver, CUdevice from, CUdevice to)
+arf_pair arf_links_pair(const arf_driver *driver, CUdevice from, CUdevice to)
 {
     int access = 0, atomics = 0;
     if (driver->cuDeviceGetP2PAttribute(&access, CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED, from,
@@ -58,7 +58,7 @@ void arf_links_look(const arf_driver *driver, const arf_nvml *nvml, const arf_te
             pair[p] = ARF_PAIR_REMOTE;
         else if (ordinal >= 0 && driver->cuDeviceGet(&own, seat[self].ordinal) == CUDA_SUCCESS &&
                  driver->cuDeviceGet(&other, ordinal) == CUDA_SUCCESS)
-            pair[p] = ask_driver(driver, own, other);
+            pair[p] = arf_links_pair(driver, own, other);
         else
             pair[p] = ask_nvml(nvml, from, to);
     }

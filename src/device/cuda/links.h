@@ -22,6 +22,9 @@ typedef enum arf_pair {
 /* "nvlink" */
 const char *arf_pair_name(arf_pair pair);
 
+/* Of two GPUs that this process sees. */
+arf_pair arf_links_pair(const arf_driver *driver, CUdevice from, CUdevice to);
+
 /* What this process sees: pair[p] is the way from its GPU to that of process p. */
 void arf_links_look(const arf_driver *driver, const arf_nvml *nvml, const arf_team *team,
                     const arf_seat_claim *claim, const arf_seat *seat, arf_pair *pair);

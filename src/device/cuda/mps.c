@@ -39,6 +39,20 @@ bool arf_mps_daemon(char *folder, size_t size)
     return there;
 }
 
+arf_share arf_mps_look(const arf_driver *driver, CUdevice device, int sm_seen, int sm_all)
+{
+    const char *percentage = getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
+    arf_share own = {.sm_seen = sm_seen, .sm_all = sm_all};
+    int mps = 0;
+    /* A driver that does not know the question leaves the SM count to tell. */
+    if (driver->cuDeviceGetAttribute(&mps, ARF_MPS_ENABLED, device) != CUDA_SUCCESS)
+        mps = 0;
+    if (own.sm_all == 0 && percentage != NULL && strtod(percentage, NULL) >= 1)
+        own.sm_all = (int)(sm_seen * 100 / strtod(percentage, NULL));
+    own.mps = mps != 0 || (own.sm_all > 0 && sm_seen < own.sm_all);
+    return own;
+}
+
 /* The processes on one GPU, the first of them `first`. */
 static arfuse_status judge_gpu(const arf_team *team, const arf_seat_claim *claim,
                                const arf_seat *seat, const arf_share *all, int first, bool *mps,

@@ -7,6 +7,7 @@
 #ifndef ARF_DEVICE_CUDA_MPS_H
 #define ARF_DEVICE_CUDA_MPS_H
 
+#include "device/cuda/driver.h"
 #include "device/cuda/seat.h"
 
 /* What a process knows of its own GPU. */
@@ -15,6 +16,9 @@ typedef struct arf_share {
     int sm_all;  /* that the GPU has; 0: unknown */
     int mps;     /* its contexts are shared by MPS */
 } arf_share;
+
+/* `sm_all` as libnvidia-ml says; 0: unknown, then it follows from this process's percentage. */
+arf_share arf_mps_look(const arf_driver *driver, CUdevice device, int sm_seen, int sm_all);
 
 /* Whether the control daemon can be asked: `folder` is where it was looked for. */
 bool arf_mps_daemon(char *folder, size_t size);

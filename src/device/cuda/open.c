@@ -139,13 +139,8 @@ static arfuse_status open_gpu(opening *at, arf_error *error)
 static arfuse_status judge_sharing(opening *at, arf_error *error)
 {
     arf_cuda *device = at->device;
-    int mps = 0;
-    arf_share own = {
-        .sm_seen = device->sm_count,
-        .sm_all = arf_nvml_sm_count(&device->nvml, &device->uuid, device->key.capability_major)};
-    /* An older driver does not know the question, and has no such sharing to tell of. */
-    if (device->driver.cuDeviceGetAttribute(&mps, ARF_MPS_ENABLED, device->device) == CUDA_SUCCESS)
-        own.mps = mps;
+    const int all = arf_nvml_sm_count(&device->nvml, &device->uuid, device->key.capability_major);
+    const arf_share own = arf_mps_look(&device->driver, device->device, device->sm_count, all);
     ARF_TRY(arf_mps_agree(at->team, at->claim, at->seat, &own, device->timing, error));
     if (device->timing[0] != '\0' && at->team->bootstrap.rank == 0)
         arf_logf(&device->base.log, ARFUSE_LOG_WARNING, "%s", device->timing);

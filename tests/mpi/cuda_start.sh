@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# arfuse-tune on machines that a stand-in for libcuda plays: what --probe says, and what is refused
+# before anything starts.
+. "$(dirname "$0")/../support/tune.bash"
+
+if [ ! -e "$BUILD/tests/fakecuda/libcuda.so.1" ]; then
+    echo "1..1"
+    echo "ok 1 # SKIP built without the CUDA device"
+    exit 0
+fi
+export LD_LIBRARY_PATH=$PWD/$BUILD/tests/fakecuda${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export XDG_CACHE_HOME=$work
+
+FAKECUDA_DEVICES=1 run_tune 8 --hidden 6144 --topk 10 --device cuda
+check "eight ranks on one GPU: exit 4" [ "$rc" -eq 4 ]
+check "eight ranks on one GPU: one message" [ "$(grep -c '^arfuse-tune: ' "$work/err")" -eq 1 ]
+check "eight ranks on one GPU: ranks, GPU, and a command that works" \
+    grep -q 'ranks 0-7 on GPU-.*mpirun -n 1 arfuse-tune --hidden 6144 --topk 10 --device cuda --tp 8 --gpu-sharing' "$work/err"
+
+FAKECUDA_DEVICES=2 run_tune 2 --probe --device cuda
+check "probe of two GPUs: exit 0" [ "$rc" -eq 0 ]
+check "probe of two GPUs: both, links, trials" \
+    [ "$(grep -cE '^(gpu [01] |link [01]->[01] nvlink|trial fd [01] made|trial fabric [01] refused|visible 2 GPUs)' "$work/out")" -eq 9 ]
+FAKECUDA_DEVICES=2 run_tune 2 --probe --device cuda --format jsonl
+check "probe as JSON: every line an object, the verdict last" python3 -c "
+import json
+rows = [json.loads(line) for line in open('$work/out')]
+assert rows[-1]['topic'] == 'verdict' and 'nothing' in rows[-1]['value'], rows[-1]
+assert all(set(row) == {'topic', 'item', 'value'} for row in rows)"
+FAKECUDA_DEVICES=2 FAKECUDA_NO_PEER=0-1 run_tune 2 --probe --device cuda
+check "probe where a pair has no peer access: exit 4" [ "$rc" -eq 4 ]
+check "probe where a pair has no peer access: what stops a tune is the verdict" \
+    grep -q '^verdict no peer access between 1 of 2 directed pairs of processes: 0->1 (GPU-' "$work/out"
+finish
