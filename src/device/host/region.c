@@ -121,7 +121,10 @@ arfuse_status arf_host_region_map(const arf_host_layout *layout, int rank, int d
                                   unsigned char **region, arf_error *error)
 {
     struct stat status;
-    if (fstat(descriptor, &status) != 0 || status.st_size != layout->bytes)
+    if (fstat(descriptor, &status) != 0)
+        return arf_fail(error, ARFUSE_FAILURE, "asking for the size of rank %d's memory: %s", rank,
+                        strerror(errno));
+    if (status.st_size != layout->bytes)
         return arf_fail(error, ARFUSE_DISAGREE,
                         "the shared memory of rank %d has %lld bytes; expected %lld", rank,
                         (long long)status.st_size, (long long)layout->bytes);
