@@ -90,6 +90,13 @@ typedef struct arf_device_ops {
      * nothing was enqueued, or the space is failed and peers are told.
      */
     arfuse_status (*launch)(arf_space *space, const arf_launch *launch, arf_error *error);
+    /*
+     * The rest of a call, of which `launch` was to be the next part, will not come: the space has
+     * failed, and every reachable peer is told as when a wait expires, with this rank as culprit.
+     * Nobody is told in a capture, where nothing has run. No allocation, lock or log. NULL: a
+     * device that has no peers to tell.
+     */
+    void (*abandon)(arf_space *space, const arf_launch *launch);
     arfuse_status (*synchronize)(arf_space *space, arfuse_stream stream, arf_error *error);
 
     /*

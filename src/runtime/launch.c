@@ -38,6 +38,13 @@ static void count(arf_counters *counters, const arfuse_call *call, const arf_ser
     counters->shadowed += shadowed;
 }
 
+static void abandon(arfuse_workspace *workspace, const arf_launch *launch)
+{
+    workspace->failed = true;
+    if (workspace->device->ops->abandon != NULL)
+        workspace->device->ops->abandon(workspace->space, launch);
+}
+
 static arfuse_status enqueue(arfuse_workspace *workspace, arf_pattern pattern,
                              const arfuse_call *call, const arf_service *service, bool sum_alone,
                              arf_error *error)
@@ -74,8 +81,10 @@ static arfuse_status enqueue(arfuse_workspace *workspace, arf_pattern pattern,
         if (status == ARFUSE_OK)
             status = ops->launch(workspace->space, &launch, error);
         if (status != ARFUSE_OK) {
-            /* Rows before this piece are reduced already: the call cannot be undone. */
-            workspace->failed = workspace->failed || launches > 0 || shadowed;
+            /* Rows before this piece are reduced already: the call cannot be undone, and peers
+             * wait for the rest of it. */
+            if (launches > 0 || shadowed)
+                abandon(workspace, &launch);
             return status;
         }
         if (shadowed && compared == ARFUSE_OK)

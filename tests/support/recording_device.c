@@ -85,6 +85,12 @@ static arfuse_status record_launch(arf_space *space, const arf_launch *launch, a
     return ARFUSE_OK;
 }
 
+static void record_abandon(arf_space *space, const arf_launch *launch)
+{
+    (void)space, (void)launch;
+    recorded.abandoned++;
+}
+
 static arfuse_status record_synchronize(arf_space *space, arfuse_stream stream, arf_error *error)
 {
     (void)space, (void)stream, (void)error;
@@ -149,6 +155,7 @@ static const arf_device_ops recording_device = {
     .space_destroy = record_space_destroy,
     .prepare = record_prepare,
     .launch = record_launch,
+    .abandon = record_abandon,
     .synchronize = record_synchronize,
     .state = record_state,
     .allocate = record_allocate,

@@ -23,6 +23,7 @@ typedef struct recording {
     int plans;
     int fail_launch;          /* 1 + index of the launch that fails; 0: none */
     arf_protocol unsupported; /* prepare refuses it; ARF_PROTOCOLS: none */
+    int abandoned;            /* times that the rest of a call was given up */
     bool capturing;
     int graphs; /* that still use the space */
     int waits;  /* synchronizations and downloads */

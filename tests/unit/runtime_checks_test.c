@@ -278,12 +278,89 @@ static void local_ranks_are_compared_too(void **state)
     passes(arfuse_workspace_destroy(&workspace, &error), &error);
 }
 
+/* ---- a call that is given up ----------------------------------------------------------------- */
+
+/* The host device, whose second launch fails on rank 1 with nothing enqueued. */
+static arfuse_status launch_but_second(arf_space *space, const arf_launch *launch, arf_error *error)
+{
+    static int launches; /* rank 1 alone comes here */
+    if (++launches == 2)
+        return arf_fail(error, ARFUSE_FAILURE, "planted");
+    return arf_host_device.launch(space, launch, error);
+}
+
+typedef struct given_up {
+    arfuse_status call[2], status[2], later[2];
+    arfuse_culprit culprit[2];
+    double seconds[2];
+    bool poisoned[2];
+    char text[2][1024];
+} given_up;
+
+static void give_up(const arfuse_bootstrap *bootstrap, void *context)
+{
+    given_up *all = context;
+    const int rank = bootstrap->rank;
+    static const arf_shape pair = {2, HIDDEN, 0, ARF_ON, ARF_ON, ARF_ON};
+    arf_device_ops failing = arf_host_device;
+    failing.launch = launch_but_second;
+    arfuse_options options = case_options(&pair, CAPACITY);
+    options.local_ranks = 1;
+    options.routes[0] = ARFUSE_ROUTES_DEFAULT;
+    options.wait_limit_seconds = 300;
+    arf_error error = ARF_ERROR_INIT;
+    arfuse_workspace *workspace = NULL;
+    arf_trial *trial = NULL;
+    all->call[rank] = arfuse_workspace_create(bootstrap, &options, &workspace, &error);
+    if (all->call[rank] != ARFUSE_OK)
+        return;
+    if (arf_trial_create(workspace->device, &pair, MOST, ARF_TRIAL_RANDOM, 3, &trial, &error) ==
+        ARFUSE_OK) {
+        if (rank == 1)
+            workspace->device->ops = &failing;
+        const double start = arf_host_device.now(workspace->device);
+        arfuse_call call = case_call_of(trial, MOST); /* in pieces of the capacity */
+        all->call[rank] = arfuse_allreduce(workspace, &call, arf_trial_operands(trial), &error);
+        all->seconds[rank] = arf_host_device.now(workspace->device) - start;
+        memcpy(all->text[rank], error.text, sizeof error.text);
+        all->culprit[rank].struct_size = sizeof(arfuse_culprit);
+        all->status[rank] = arfuse_workspace_status(workspace, &all->culprit[rank]);
+        const uint16_t *norm = arf_trial_operands(trial)[0].norm_out;
+        all->poisoned[rank] = norm[CAPACITY * HIDDEN] == 0x7fff;
+        call.tokens = 1;
+        all->later[rank] = arfuse_allreduce(workspace, &call, arf_trial_operands(trial), &error);
+        workspace->device->ops = &arf_host_device;
+        arf_trial_destroy(trial);
+    }
+    arfuse_workspace_destroy(&workspace, NULL);
+}
+
+static void peers_hear_of_a_call_that_is_given_up(void **state)
+{
+    (void)state;
+    given_up all = {0};
+    threads_bootstrap_run(2, give_up, &all);
+    assert_int_equal(all.call[1], ARFUSE_FAILURE);
+    assert_string_equal(all.text[1], "planted");
+    /* Rank 0 does not wait for its limit, is told who, and finds no row that looks reduced. */
+    assert_int_equal(all.call[0], ARFUSE_TIMEOUT);
+    assert_non_null(strstr(all.text[0], "rank 1 gave a call up half way"));
+    assert_true(all.seconds[0] < 60);
+    assert_true(all.poisoned[0]);
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(all.status[rank], ARFUSE_TIMEOUT);
+        assert_int_equal(all.culprit[rank].rank, 1);
+        assert_int_not_equal(all.later[rank], ARFUSE_OK);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_shadow_check_finds_a_wrong_bit),
         cmocka_unit_test(ranks_that_differ_are_named),
         cmocka_unit_test(local_ranks_are_compared_too),
+        cmocka_unit_test(peers_hear_of_a_call_that_is_given_up),
     };
     return cmocka_run_group_tests_name("runtime_checks", tests, NULL, NULL);
 }

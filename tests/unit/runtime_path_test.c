@@ -350,13 +350,15 @@ static void a_call_that_fails_half_way_fails_the_workspace(void **state)
     recorded.fail_launch = 1;
     assert_int_equal(arfuse_allreduce(workspace, &call, &operands, &error), ARFUSE_FAILURE);
     assert_int_equal(arfuse_workspace_status(workspace, NULL), ARFUSE_OK);
+    assert_int_equal(recorded.abandoned, 0);
     assert_int_equal(arfuse_allreduce(workspace, &call, &operands, &error), ARFUSE_OK);
 
-    /* The second one. */
+    /* The second one: peers are told. */
     recorded.launches = 0;
     recorded.fail_launch = 2;
     assert_int_equal(arfuse_allreduce(workspace, &call, &operands, &error), ARFUSE_FAILURE);
     assert_int_equal(arfuse_workspace_status(workspace, NULL), ARFUSE_FAILED);
+    assert_int_equal(recorded.abandoned, 1);
     recorded.fail_launch = 0;
     call.tokens = 1;
     assert_int_equal(arfuse_allreduce(workspace, &call, &operands, &error), ARFUSE_FAILED);

@@ -142,6 +142,7 @@ const arf_device_ops arf_cuda_device = {
     .space_destroy = arf_cuda_space_destroy,
     .prepare = arf_cuda_prepare,
     .launch = arf_cuda_launch,
+    .abandon = arf_cuda_abandon,
     .synchronize = arf_cuda_synchronize,
     .capturing = arf_cuda_capturing,
     .graphs = arf_cuda_graphs,

@@ -118,6 +118,7 @@ arfuse_status arf_cuda_ready(arf_cuda_space *space, const arf_step *recipe, arf_
 
 /* launch.c */
 arfuse_status arf_cuda_launch(arf_space *space, const arf_launch *launch, arf_error *error);
+void arf_cuda_abandon(arf_space *space, const arf_launch *launch);
 arfuse_status arf_cuda_synchronize(arf_space *space, arfuse_stream stream, arf_error *error);
 bool arf_cuda_capturing(const arf_space *space, arfuse_stream stream);
 /* What a launch refuses. */

@@ -71,7 +71,7 @@ static CUresult launch_step(const arf_cuda_space *space, const arf_ready_step *s
  * it. So the space has failed, and every reachable peer is told as if a wait had expired. In a
  * capture nothing has run, and nobody is told.
  */
-static void tell_peers(arf_cuda_space *space, const arf_call *call, CUstream stream)
+static void tell_peers(arf_cuda_space *space, int64_t tokens, CUstream stream)
 {
     const arf_driver *driver = &device_of(space)->driver;
     CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -79,7 +79,7 @@ static void tell_peers(arf_cuda_space *space, const arf_call *call, CUstream str
     if (driver->cuStreamIsCapturing(stream, &capturing) != CUDA_SUCCESS ||
         capturing != CU_STREAM_CAPTURE_STATUS_NONE)
         return;
-    arf_word word = ARF_CULPRIT(space->view.first_rank, ARF_STAGE_LAUNCH, call->tokens, 0);
+    arf_word word = ARF_CULPRIT(space->view.first_rank, ARF_STAGE_LAUNCH, tokens, 0);
     for (int r = 0; r < space->base.spec.shape.tp_size; r++)
         driver->cuMemcpyHtoD((CUdeviceptr)(uintptr_t)space->view.peer[r] +
                                  offsetof(arf_control, culprit),
@@ -102,7 +102,7 @@ static arfuse_status enqueue_plan(arf_cuda_space *space, const arf_ready_plan *p
         if (result == CUDA_SUCCESS)
             continue;
         if (enqueued + i > 0)
-            tell_peers(space, call, stream);
+            tell_peers(space, call->tokens, stream);
         arfuse_status status =
             arf_driver_check(&device_of(space)->driver, result, "cuLaunchKernelEx", error);
         arf_error_prefix(error, "%s, kernel %d of the call", step->recipe.kernel, enqueued + i + 1);
@@ -182,6 +182,16 @@ arfuse_status arf_cuda_launch(arf_space *base, const arf_launch *launch, arf_err
         status = arf_cuda_enqueue(space, launch, (CUstream)launch->stream, error);
     arf_cuda_leave(device_of(space));
     return status;
+}
+
+void arf_cuda_abandon(arf_space *base, const arf_launch *launch)
+{
+    arf_cuda_space *space = (arf_cuda_space *)base;
+    space->broken = true;
+    if (arf_cuda_enter(device_of(space), NULL) != ARFUSE_OK)
+        return; /* a lost context: peers come to their limit */
+    tell_peers(space, launch->tokens, (CUstream)launch->stream);
+    arf_cuda_leave(device_of(space));
 }
 
 arfuse_status arf_cuda_synchronize(arf_space *base, arfuse_stream stream, arf_error *error)

@@ -155,6 +155,11 @@ arfuse_status arf_cuda_expired(const arf_cuda_space *space, arf_error *error)
     arfuse_culprit culprit;
     if (arf_cuda_state(&space->base, &culprit) == ARFUSE_OK)
         return ARFUSE_OK;
+    if (culprit.stage == ARF_STAGE_LAUNCH)
+        return arf_fail(error, ARFUSE_TIMEOUT,
+                        "rank %d gave a call up half way; rows not finished are NaN, and this "
+                        "workspace has failed",
+                        culprit.rank);
     return arf_fail(error, ARFUSE_TIMEOUT,
                     "a wait for rank %d expired (stage %d, token %lld, call %llu of its mailbox); "
                     "rows not finished are NaN, and this workspace has failed",

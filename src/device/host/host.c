@@ -112,6 +112,7 @@ const arf_device_ops arf_host_device = {
     .space_destroy = arf_host_space_destroy,
     .prepare = arf_host_prepare,
     .launch = arf_host_launch,
+    .abandon = arf_host_abandon,
     .synchronize = host_synchronize,
     .time = arf_host_time,
     .state = arf_host_state,

@@ -116,6 +116,11 @@ static arfuse_status report(const arf_host_space *space, arf_error *error)
     arfuse_culprit culprit = {.struct_size = sizeof culprit};
     if (arf_host_state(&space->base, &culprit) == ARFUSE_OK)
         return ARFUSE_OK;
+    if (culprit.stage == ARF_HOST_LAUNCH)
+        return arf_fail(error, ARFUSE_TIMEOUT,
+                        "rank %d gave a call up half way; unfinished rows hold NaN; destroy this "
+                        "workspace on all ranks and make a new one",
+                        culprit.rank);
     return arf_fail(error, ARFUSE_TIMEOUT,
                     "rank %d did not arrive within %g s: %s of token %lld in call %llu; unfinished "
                     "rows hold NaN; destroy this workspace on all ranks and make a new one",
@@ -139,6 +144,11 @@ arfuse_status arf_host_launch(arf_space *base, const arf_launch *launch, arf_err
     if (launch->tokens > 0)
         arf_host_workers_run(((arf_host_instance *)base->device)->workers, launch_one, &j);
     return report(j.space, error);
+}
+
+void arf_host_abandon(arf_space *base, const arf_launch *launch)
+{
+    arf_host_give_up(&((arf_host_space *)base)->local[0], launch->tokens);
 }
 
 /* ---- time ------------------------------------------------------------------------------------ */

@@ -15,6 +15,7 @@ arfuse_status arf_host_prepare(arf_space *space, arf_pattern pattern, const arf_
 
 /* launch.c */
 arfuse_status arf_host_launch(arf_space *space, const arf_launch *launch, arf_error *error);
+void arf_host_abandon(arf_space *space, const arf_launch *launch);
 arfuse_status arf_host_time(arf_space *space, const arf_launch *launch, const arf_timing *timing,
                             double *us, arf_error *error);
 

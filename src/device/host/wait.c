@@ -9,7 +9,7 @@
 
 /* From the top: 1 bit "failed", 7 rank, 4 stage, 21 token, 31 epoch (its low bits). */
 enum { RANK_AT = 56, STAGE_AT = 52, TOKEN_AT = 31 };
-static_assert(ARF_MAX_RANKS <= 128 && ARF_HOST_UNFUSED_ROW < 16 && ARF_MAX_TOKENS <= 1 << 21,
+static_assert(ARF_MAX_RANKS <= 128 && ARF_HOST_LAUNCH < 16 && ARF_MAX_TOKENS <= 1 << 21,
               "a culprit fits in one word");
 #define LOW(bits) ((UINT64_C(1) << (bits)) - 1)
 
@@ -57,6 +57,13 @@ static void spread_failure(const arf_host_rank *self, uint64_t first)
     }
 }
 
+void arf_host_give_up(arf_host_rank *self, int64_t tokens)
+{
+    const arf_host_wait none = {
+        .self = self, .peer = self->rank, .stage = ARF_HOST_LAUNCH, .token = tokens};
+    spread_failure(self, pack_culprit(&none));
+}
+
 const char *arf_host_stage_name(int stage)
 {
     switch ((arf_host_stage)stage) {
@@ -76,6 +83,8 @@ const char *arf_host_stage_name(int stage)
         return "unfused contribution";
     case ARF_HOST_UNFUSED_ROW:
         return "unfused row";
+    case ARF_HOST_LAUNCH:
+        return "launch";
     }
     return "unknown stage";
 }

@@ -20,7 +20,8 @@ typedef enum arf_host_stage {
     ARF_HOST_HT_CONTRIBUTION,
     ARF_HOST_HT_ROW,
     ARF_HOST_UNFUSED_CONTRIBUTION,
-    ARF_HOST_UNFUSED_ROW
+    ARF_HOST_UNFUSED_ROW,
+    ARF_HOST_LAUNCH /* no wait: the culprit gave a call up half way */
 } arf_host_stage;
 const char *arf_host_stage_name(int stage);
 
@@ -43,6 +44,9 @@ bool arf_host_await_count(const arf_host_wait *wait, arf_word *word, uint64_t co
 
 /* All ranks of the team, through the regions. False: given up. */
 bool arf_host_barrier(arf_host_rank *self);
+
+/* Fails the space on every rank, with this rank as culprit; who was first stays the culprit. */
+void arf_host_give_up(arf_host_rank *self, int64_t tokens);
 
 /* The culprit in a rank's sticky word; false when the space is intact. */
 bool arf_host_failed(const arf_host_control *control, arfuse_culprit *culprit);
