@@ -323,6 +323,9 @@ bench: all $(benches)
 
 # ---- install ----------------------------------------------------------------------------------
 
+# Profiles and schema; where the runtime searches for system profiles (PREFIX/share/arfuse).
+profile_files := $(shell find profiles -name '*.json' -o -name '*.jsonl')
+
 install: all
 	install -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(INCLUDEDIR)
 	install -m 755 $(programs) $(DESTDIR)$(BINDIR)
@@ -336,6 +339,8 @@ install: all
 	  > $(DESTDIR)$(LIBDIR)/pkgconfig/arfuse.pc
 	for page in $(man_pages); do \
 	  install -D -m 644 $$page $(DESTDIR)$(MANDIR)/man$${page##*.}/$${page##*/} || exit 1; done
+	for file in $(profile_files); do \
+	  install -D -m 644 $$file $(DESTDIR)$(DATADIR)/arfuse/$$file || exit 1; done
 	install -d $(DESTDIR)$(COMPLETIONDIR)
 	scripts/completions $(BUILD) > $(DESTDIR)$(COMPLETIONDIR)/arfuse-tune
 	ln -sf arfuse-tune $(DESTDIR)$(COMPLETIONDIR)/arfuse-profile
@@ -346,6 +351,9 @@ uninstall:
 	rm -f $(DESTDIR)$(INCLUDEDIR)/arfuse.h $(DESTDIR)$(LIBDIR)/libarfuse.* \
 	  $(DESTDIR)$(LIBDIR)/pkgconfig/arfuse.pc
 	for page in $(man_pages); do rm -f $(DESTDIR)$(MANDIR)/man$${page##*.}/$${page##*/}; done
+	for file in $(profile_files); do rm -f $(DESTDIR)$(DATADIR)/arfuse/$$file; done
+	if [ -d $(DESTDIR)$(DATADIR)/arfuse ]; then \
+	  find $(DESTDIR)$(DATADIR)/arfuse -type d -empty -delete; fi
 
 clean:
 	rm -rf build
