@@ -57,6 +57,8 @@ static arfuse_status take_route(const arf_import *import, int row, arf_profile *
     arf_route *route = &routes->route[routes->count];
     ARF_TRY(arf_import_integer(import, row, ARF_COL_MAX, 1, ARF_MAX_TOKENS, &bound, error));
     ARF_TRY(arf_import_integer(import, row, ARF_COL_MIN, 1, ARF_MAX_TOKENS, &first, error));
+    if (routes->count > 0 && routes->route[routes->count - 1].max_tokens == ARF_OPEN_BOUND)
+        return arf_import_refuse(import, row, error, "a route behind one without an upper bound");
     if (routes->count == 0)
         routes->min_tokens = first;
     else if (arf_import_cell(import, row, ARF_COL_MIN)[0] != '\0' &&

@@ -30,8 +30,10 @@ static void *filled(size_t count, float value)
 {
     uint16_t *tensor = aligned_alloc(64, (count * 2 + 63) / 64 * 64);
     size_t i;
-    if (tensor == NULL)
+    if (tensor == NULL) {
+        fprintf(stderr, "run_profile: out of memory\n");
         exit(1);
+    }
     for (i = 0; i < count; i++)
         tensor[i] = bf16(value);
     return tensor;
