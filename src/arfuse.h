@@ -199,19 +199,25 @@ typedef struct arfuse_options {
     arfuse_log_fn log; /* NULL: silent */
     void *log_context;
     arfuse_log_level log_level;
+
+    /* What messages call this workspace, 1 to 47 bytes, equal on all ranks; NULL: "h6144_k10_c8192"
+     * by hidden size, top_k and capacity. */
+    const char *label;
+    int check_order; /* part 6; 1: calls that break the ordering rule are named; -1: environment
+                        ARFUSE_CHECK_ORDER, else 0 */
 } arfuse_options;
 /* clang-format off */
 #define ARFUSE_OPTIONS_INIT                                                                        \
     {sizeof(arfuse_options), 0, 0, 1, 1, 1, 1, 0, NULL, -1, NULL, NULL, 0,                         \
      {ARFUSE_ROUTES_AUTO, ARFUSE_ROUTES_AUTO}, ARFUSE_FALLBACK_AUTO, 300.0, NULL, 0, 16, -1, -1,   \
-     NULL, NULL, ARFUSE_LOG_WARNING}
+     NULL, NULL, ARFUSE_LOG_WARNING, NULL, -1}
 /* clang-format on */
 
 /*
  * The environment that creation reads (nothing reads it later): ARFUSE_PROFILE,
  * ARFUSE_PROFILE_PATH, ARFUSE_ROUTES ("default", or a pattern each: "allreduce=profile,
  * finalize=unfused"), ARFUSE_SITES_OFF ("moe_out,final_norm"), ARFUSE_CHECKED, ARFUSE_SHADOW_EVERY,
- * and ARFUSE_SOCKET_FOLDER (where processes of one node without a common network namespace meet).
+ * ARFUSE_CHECK_ORDER, and ARFUSE_SOCKET_FOLDER (where processes of one node without a common network namespace meet).
  * A variable that begins with ARFUSE_ and is none that arfuse knows is one warning with the
  * nearest.
  */
@@ -349,7 +355,8 @@ typedef struct arfuse_operands {
  * last route it runs unfused, in chunks. `error` may be NULL.
  *
  * Should a later chunk of a call fail, the call cannot be taken back: the workspace has failed
- * then, and says ARFUSE_FAILED from there on.
+ * then, and says ARFUSE_FAILED from there on; peers are told as when a wait expires
+ * (ARFUSE_TIMEOUT, this rank the culprit, rows not finished NaN).
  */
 ARFUSE_API arfuse_status arfuse_allreduce(arfuse_workspace *workspace, const arfuse_call *call,
                                           const arfuse_operands *operands, arfuse_error *error);
@@ -488,10 +495,17 @@ ARFUSE_API arfuse_status arfuse_write_histogram(const arfuse_workspace *workspac
  * tensor, token and element. The call itself has been done then. It waits for the stream, so it is
  * left out of calls that are being captured.
  *
- * CHECKED MODE (options.checked): before each call the ranks compare call number, pattern, tokens,
- * site and scalars, and the bits of residual and gamma, through the bootstrap; ARFUSE_DISAGREE on
+ * CHECKED MODE (options.checked): before each call the ranks compare workspace (by its label), call
+ * number, pattern, tokens, site and scalars, and the bits of residual and gamma, through the bootstrap; ARFUSE_DISAGREE on
  * every rank names what differs and who differs, and nothing is enqueued. Waits for the stream:
  * eager calls only.
+ *
+ * ORDERING RULE (options.check_order, on all workspaces in question): when ranks call workspaces of
+ * one team in different orders, or calls of two of them meet on one rank, the later call is
+ * ARFUSE_DISAGREE or ARFUSE_IN_USE and names both workspaces and the ranks; both have failed then,
+ * on all ranks, so that nobody waits for the limit. Costs a few atomic operations a call. Ranks of
+ * different nodes are not compared. On CUDA the GPU looks itself whether calls of two streams or
+ * graphs overlap there: two small kernels a call.
  */
 
 #ifdef __cplusplus

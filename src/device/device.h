@@ -30,11 +30,16 @@ typedef struct arf_device_options {
     const arf_log *log;
 } arf_device_options;
 
+#define ARF_LABEL_TEXT 48
+
 typedef struct arf_space_spec {
     arf_shape shape;
     int64_t capacity[ARF_PROTOCOLS]; /* tokens of one call of each protocol; 0: not used */
     arf_numerics numerics;           /* the weakest that plans may ask for */
     double wait_limit_seconds;       /* of every wait on a peer; 0: none */
+    char label[ARF_LABEL_TEXT];      /* what messages call this space */
+    bool check_order;                /* calls that break the ordering rule (device/order.h) are
+                                        named; the model, where nothing waits, ignores it */
 } arf_space_spec;
 
 typedef struct arf_launch {

@@ -120,6 +120,24 @@ static arfuse_status digests(arfuse_workspace *workspace, const arfuse_call *cal
                      gamma, error);
 }
 
+/* Ranks that are in calls of different workspaces meet here when those share a bootstrap. */
+static arfuse_status agree_workspace(const arfuse_workspace *workspace, arf_error *error)
+{
+    const arf_team *team = &workspace->team;
+    char all[ARF_MAX_RANKS][ARF_LABEL_TEXT];
+    ARF_TRY(arf_team_allgather(team, workspace->label, all, ARF_LABEL_TEXT, error));
+    for (int rank = 0; rank < team->tp_size; rank++) {
+        const char *label = all[team->process_of[rank]];
+        if (strcmp(label, all[0]) != 0)
+            return arf_fail(error, ARFUSE_DISAGREE,
+                            "checked mode: rank 0 is in a call of workspace %s and rank %d in one "
+                            "of %s; calls of all workspaces that share a GPU run in the same order "
+                            "on every rank",
+                            all[0], rank, label);
+    }
+    return ARFUSE_OK;
+}
+
 arfuse_status arf_agree_call(arfuse_workspace *workspace, arf_pattern pattern,
                              const arfuse_call *call, arfuse_status status, arf_error *error)
 {
@@ -128,6 +146,7 @@ arfuse_status arf_agree_call(arfuse_workspace *workspace, arf_pattern pattern,
         status = digests(workspace, call, &residual, &gamma, error);
     ARF_TRY(arf_team_vote(&workspace->team, status, error));
 
+    ARF_TRY(agree_workspace(workspace, error));
     /* The number first and alone: it is part of the message about everything else. */
     arf_fields number = {0};
     arf_field(&number, "the number of the call", (int64_t)workspace->calls);

@@ -10,7 +10,7 @@ extern char **environ;
 /* Every variable that any part of arfuse reads. Tests have ARFUSE_TEST_... for themselves. */
 static const char *const known[] = {
     "ARFUSE_PROFILE", "ARFUSE_PROFILE_PATH", "ARFUSE_ROUTES",        "ARFUSE_SITES_OFF",
-    "ARFUSE_CHECKED", "ARFUSE_SHADOW_EVERY", "ARFUSE_SOCKET_FOLDER",
+    "ARFUSE_CHECKED", "ARFUSE_SHADOW_EVERY", "ARFUSE_SOCKET_FOLDER", "ARFUSE_CHECK_ORDER",
 };
 #define KNOWN ((int)(sizeof known / sizeof *known))
 
@@ -89,10 +89,11 @@ static arfuse_status routes(arfuse_routes mode[2], arf_error *error)
 arfuse_status arf_environment_options(arfuse_options *options, arf_error *error)
 {
     arfuse_routes mode[2];
-    int checked, shadow_every;
+    int checked, shadow_every, check_order;
     ARF_TRY(routes(mode, error));
     ARF_TRY(number("ARFUSE_CHECKED", 1, &checked, error));
     ARF_TRY(number("ARFUSE_SHADOW_EVERY", 1 << 30, &shadow_every, error));
+    ARF_TRY(number("ARFUSE_CHECK_ORDER", 1, &check_order, error));
     for (int p = 0; p < ARF_PATTERNS; p++)
         if (options->routes[p] == ARFUSE_ROUTES_AUTO)
             options->routes[p] = mode[p];
@@ -100,6 +101,8 @@ arfuse_status arf_environment_options(arfuse_options *options, arf_error *error)
         options->checked = checked;
     if (options->shadow_every == -1)
         options->shadow_every = shadow_every;
+    if (options->check_order == -1)
+        options->check_order = check_order;
     return ARFUSE_OK;
 }
 

@@ -45,6 +45,21 @@ static void abandon(arfuse_workspace *workspace, const arf_launch *launch)
         workspace->device->ops->abandon(workspace->space, launch);
 }
 
+/* Launching on a space that has failed fills rows with NaN: the rest of a call must not keep what
+ * stood there before, which may look like a result. */
+static void poison(arfuse_workspace *workspace, arf_launch *launch, int64_t tokens, int64_t chunk,
+                   bool sum_alone)
+{
+    const arf_device_ops *ops = workspace->device->ops;
+    while (tokens > 0 && ops->state(workspace->space, NULL) != ARFUSE_OK) {
+        launch->tokens = tokens < chunk ? tokens : chunk;
+        if (ops->launch(workspace->space, launch, NULL) == ARFUSE_FAILED)
+            return; /* this device takes nothing more */
+        tokens -= launch->tokens;
+        arf_advance_operands(workspace, launch->tokens, sum_alone);
+    }
+}
+
 static arfuse_status enqueue(arfuse_workspace *workspace, arf_pattern pattern,
                              const arfuse_call *call, const arf_service *service, bool sum_alone,
                              arf_error *error)
@@ -85,6 +100,7 @@ static arfuse_status enqueue(arfuse_workspace *workspace, arf_pattern pattern,
              * wait for the rest of it. */
             if (launches > 0 || shadowed)
                 abandon(workspace, &launch);
+            poison(workspace, &launch, left, chunk, sum_alone);
             return status;
         }
         if (shadowed && compared == ARFUSE_OK)

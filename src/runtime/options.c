@@ -2,6 +2,7 @@
 /* What create may be given: copied, completed from the environment, checked. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/hash.h"
@@ -9,7 +10,7 @@
 #include "runtime/options.h"
 
 /* The library's first option struct; a caller built against it passes this size or a larger one. */
-#define OPTIONS_FIRST_SIZE sizeof(arfuse_options)
+#define OPTIONS_FIRST_SIZE offsetof(arfuse_options, label)
 
 arfuse_status arf_options_take(const arfuse_options *from, arfuse_options *to, arf_error *error)
 {
@@ -21,7 +22,7 @@ arfuse_status arf_options_take(const arfuse_options *from, arfuse_options *to, a
                         "options.struct_size is %zu, expected at least %zu; start from "
                         "ARFUSE_OPTIONS_INIT",
                         from->struct_size, (size_t)OPTIONS_FIRST_SIZE);
-    *to = *from;
+    memcpy(to, from, from->struct_size < sizeof *to ? from->struct_size : sizeof *to);
     to->struct_size = sizeof *to;
     return ARFUSE_OK;
 }
@@ -49,6 +50,13 @@ static arfuse_status check_shape(const arfuse_options *options, arf_error *error
     return in_range("capacity", options->capacity, 1, ARF_MAX_TOKENS, error);
 }
 
+static bool has_control(const char *text)
+{
+    while (*text != '\0' && (unsigned char)*text >= ' ' && *text != 0x7f)
+        text++;
+    return *text != '\0';
+}
+
 static arfuse_status check_choices(const arfuse_options *options, arf_error *error)
 {
     ARF_TRY(in_range("strict", options->strict, 0, 1, error));
@@ -64,6 +72,14 @@ static arfuse_status check_choices(const arfuse_options *options, arf_error *err
     ARF_TRY(in_range("deferred", options->deferred, 0, ARFUSE_MAX_DEFERRED, error));
     ARF_TRY(in_range("checked", options->checked, -1, 1, error));
     ARF_TRY(in_range("shadow_every", options->shadow_every, -1, 1 << 30, error));
+    ARF_TRY(in_range("check_order", options->check_order, -1, 1, error));
+    const char *label = options->label;
+    const size_t length = label != NULL ? strlen(label) : 1;
+    if (length == 0 || length >= ARF_LABEL_TEXT || (label != NULL && has_control(label)))
+        return arf_fail(error, ARFUSE_USAGE,
+                        "options.label has %zu bytes, expected 1 to %d without control characters, "
+                        "or NULL",
+                        length, ARF_LABEL_TEXT - 1);
     if (!(options->wait_limit_seconds >= 0) || isinf(options->wait_limit_seconds))
         return arf_fail(error, ARFUSE_USAGE,
                         "options.wait_limit_seconds is %g, expected 0 (none) or a positive number",
@@ -79,6 +95,15 @@ arfuse_status arf_options_complete(arfuse_options *options, arf_error *error)
     if (options->fallback == ARFUSE_FALLBACK_AUTO)
         options->fallback = ARFUSE_FALLBACK_UNFUSED;
     return ARFUSE_OK;
+}
+
+void arf_options_label(const arfuse_options *options, char label[ARF_LABEL_TEXT])
+{
+    if (options->label != NULL)
+        snprintf(label, ARF_LABEL_TEXT, "%s", options->label);
+    else
+        snprintf(label, ARF_LABEL_TEXT, "h%d_k%d_c%" PRId64, options->hidden_size, options->top_k,
+                 options->capacity);
 }
 
 static uint64_t sites_digest(const arfuse_options *options)
@@ -105,6 +130,9 @@ arfuse_status arf_options_agree(const arf_team *team, const arfuse_options *opti
     arf_field(&fields, "fallback", (int)options->fallback);
     arf_field(&fields, "checked", options->checked);
     arf_field(&fields, "shadow_every", options->shadow_every);
+    arf_field(&fields, "check_order", options->check_order);
+    arf_field_bits(&fields, "label's digest",
+                   arf_hash_text(ARF_HASH_INIT, options->label != NULL ? options->label : ""));
     arf_field_bits(&fields, "the list of sites, and of those that are off,", sites_digest(options));
     return arf_agree(team, "options", &fields, error);
 }

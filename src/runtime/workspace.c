@@ -103,7 +103,9 @@ static arfuse_status make_space(arfuse_workspace *workspace, const arf_shape *sh
         .shape = *shape,
         .numerics = ARF_FIXED,
         .wait_limit_seconds = workspace->options.wait_limit_seconds,
+        .check_order = workspace->options.check_order != 0,
     };
+    memcpy(spec.label, workspace->label, sizeof spec.label);
     if (workspace->choice.profile != NULL)
         ask_of_routes(workspace->choice.profile->routes, workspace->options.capacity, &spec);
     /* Unfused serves what no route does, whatever the profile says, in pieces of the capacity. */
@@ -205,6 +207,7 @@ static arfuse_status build(arfuse_workspace *workspace, const arfuse_bootstrap *
     if (status == ARFUSE_OK)
         status = arf_options_complete(options, error);
     ARF_TRY(arf_team_vote(team, status, error));
+    arf_options_label(options, workspace->label);
     ARF_TRY(arf_options_agree(team, options, error));
     if (team->bootstrap.rank == 0)
         arf_environment_warn(&workspace->log);
@@ -234,9 +237,9 @@ static void log_map(const arfuse_workspace *workspace)
     arf_map_text(workspace, ARF_ALLREDUCE, map[0], sizeof map[0]);
     if (workspace->options.top_k > 0)
         arf_map_text(workspace, ARF_FINALIZE, map[1], sizeof map[1]);
-    arf_logf(&workspace->log, ARFUSE_LOG_INFO, "%d ranks, hidden size %d, on %s: %s%s%s",
-             workspace->team.tp_size, workspace->options.hidden_size, workspace->device->ops->name,
-             map[0], map[1][0] != '\0' ? "; " : "", map[1]);
+    arf_logf(&workspace->log, ARFUSE_LOG_INFO, "%s: %d ranks, hidden size %d, on %s: %s%s%s",
+             workspace->label, workspace->team.tp_size, workspace->options.hidden_size,
+             workspace->device->ops->name, map[0], map[1][0] != '\0' ? "; " : "", map[1]);
 }
 
 static arfuse_status check_bootstrap(const arfuse_bootstrap *bootstrap, arf_error *error)
@@ -274,6 +277,7 @@ arfuse_status arf_workspace_make(const arfuse_bootstrap *bootstrap, const arfuse
     log_map(made);
     /* The strings are the caller's and may go away now. */
     made->options.device = made->options.profile = made->options.profile_path = NULL;
+    made->options.label = NULL;
     made->options.sites = NULL;
     *workspace = made;
     return ARFUSE_OK;

@@ -20,6 +20,7 @@ struct arfuse_workspace {
     arfuse_options options; /* strings are not kept; AUTO and -1 are resolved */
     arf_team team;
     arf_log log;
+    char label[ARF_LABEL_TEXT]; /* what messages call it */
     arf_device *device;
     arf_space *space;
     arf_choice choice;

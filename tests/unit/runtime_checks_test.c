@@ -278,6 +278,57 @@ static void local_ranks_are_compared_too(void **state)
     passes(arfuse_workspace_destroy(&workspace, &error), &error);
 }
 
+/* Rank 1 calls the second workspace where the others call the first; one bootstrap serves both. */
+static void cross(const arfuse_bootstrap *bootstrap, void *context)
+{
+    checked_case *c = context;
+    const int rank = bootstrap->rank;
+    static const char *const label[] = {"target", "draft"};
+    arfuse_workspace *workspace[2] = {NULL, NULL};
+    arf_trial *trial = NULL;
+    arf_error *error = &c->error[rank];
+    *error = (arf_error)ARF_ERROR_INIT;
+    arfuse_options options = case_options(&shape, CAPACITY);
+    options.local_ranks = 1;
+    options.routes[0] = options.routes[1] = ARFUSE_ROUTES_DEFAULT;
+    options.checked = 1;
+    c->status[rank] = ARFUSE_OK;
+    for (int i = 0; i < 2 && c->status[rank] == ARFUSE_OK; i++) {
+        options.label = label[i];
+        c->status[rank] = arfuse_workspace_create(bootstrap, &options, &workspace[i], error);
+    }
+    if (c->status[rank] == ARFUSE_OK)
+        c->status[rank] =
+            arf_trial_create(workspace[0]->device, &shape, 9, ARF_TRIAL_RANDOM, 3, &trial, error);
+    if (c->status[rank] != ARFUSE_OK)
+        return;
+    const arfuse_call call = case_call_of(trial, 7);
+    c->status[rank] =
+        arfuse_allreduce(workspace[rank == 1], &call, arf_trial_operands(trial), error);
+    /* Nothing was enqueued: the ranks are in step, and both workspaces live. */
+    arf_error later = ARF_ERROR_INIT;
+    c->right_after[rank] = true;
+    for (int i = 0; i < 2; i++)
+        c->right_after[rank] &=
+            case_run(workspace[i], trial, ARFUSE_ALLREDUCE, call, &later) == ARFUSE_OK;
+    arf_trial_destroy(trial);
+    arfuse_workspace_destroy(&workspace[1], NULL);
+    arfuse_workspace_destroy(&workspace[0], NULL);
+}
+
+static void calls_of_two_workspaces_are_told_apart(void **state)
+{
+    (void)state;
+    checked_case c = {.who = 1};
+    threads_bootstrap_run(RANKS, cross, &c);
+    for (int rank = 0; rank < RANKS; rank++) {
+        assert_int_equal(c.status[rank], ARFUSE_DISAGREE);
+        assert_non_null(strstr(c.error[rank].text, "checked mode: rank 0 is in a call of workspace "
+                                                   "target and rank 1 in one of draft"));
+        assert_true(c.right_after[rank]);
+    }
+}
+
 /* ---- a call that is given up ----------------------------------------------------------------- */
 
 /* The host device, whose second launch fails on rank 1 with nothing enqueued. */
@@ -319,6 +370,7 @@ static void give_up(const arfuse_bootstrap *bootstrap, void *context)
         if (rank == 1)
             workspace->device->ops = &failing;
         const double start = arf_host_device.now(workspace->device);
+        memset(arf_trial_operands(trial)[0].norm_out, 0, MOST * HIDDEN * 2);
         arfuse_call call = case_call_of(trial, MOST); /* in pieces of the capacity */
         all->call[rank] = arfuse_allreduce(workspace, &call, arf_trial_operands(trial), &error);
         all->seconds[rank] = arf_host_device.now(workspace->device) - start;
@@ -326,7 +378,8 @@ static void give_up(const arfuse_bootstrap *bootstrap, void *context)
         all->culprit[rank].struct_size = sizeof(arfuse_culprit);
         all->status[rank] = arfuse_workspace_status(workspace, &all->culprit[rank]);
         const uint16_t *norm = arf_trial_operands(trial)[0].norm_out;
-        all->poisoned[rank] = norm[CAPACITY * HIDDEN] == 0x7fff;
+        all->poisoned[rank] =
+            norm[CAPACITY * HIDDEN] == 0x7fff && norm[MOST * HIDDEN - 1] == 0x7fff;
         call.tokens = 1;
         all->later[rank] = arfuse_allreduce(workspace, &call, arf_trial_operands(trial), &error);
         workspace->device->ops = &arf_host_device;
@@ -346,8 +399,8 @@ static void peers_hear_of_a_call_that_is_given_up(void **state)
     assert_int_equal(all.call[0], ARFUSE_TIMEOUT);
     assert_non_null(strstr(all.text[0], "rank 1 gave a call up half way"));
     assert_true(all.seconds[0] < 60);
-    assert_true(all.poisoned[0]);
     for (int rank = 0; rank < 2; rank++) {
+        assert_true(all.poisoned[rank]);
         assert_int_equal(all.status[rank], ARFUSE_TIMEOUT);
         assert_int_equal(all.culprit[rank].rank, 1);
         assert_int_not_equal(all.later[rank], ARFUSE_OK);
@@ -360,6 +413,7 @@ int main(void)
         cmocka_unit_test(a_shadow_check_finds_a_wrong_bit),
         cmocka_unit_test(ranks_that_differ_are_named),
         cmocka_unit_test(local_ranks_are_compared_too),
+        cmocka_unit_test(calls_of_two_workspaces_are_told_apart),
         cmocka_unit_test(peers_hear_of_a_call_that_is_given_up),
     };
     return cmocka_run_group_tests_name("runtime_checks", tests, NULL, NULL);

@@ -83,6 +83,28 @@ static void destroy(arfuse_workspace *workspace)
     passes(arfuse_workspace_destroy(&workspace, &error), &error); /* twice is fine */
 }
 
+/* A caller of an older header has a shorter struct, and something else behind it. */
+static void shorter_options_are_completed(void **state)
+{
+    (void)state;
+    arfuse_options options = case_options(&shape4, 16);
+    options.routes[0] = options.routes[1] = ARFUSE_ROUTES_DEFAULT;
+    options.struct_size = offsetof(arfuse_options, label);
+    memset(&options.label, 0x5a, sizeof options - options.struct_size);
+    arf_error error = ARF_ERROR_INIT;
+    arfuse_workspace *workspace = NULL;
+    passes(arfuse_workspace_create(NULL, &options, &workspace, &error), &error);
+    assert_string_equal(workspace->label, "h64_k2_c16");
+    assert_int_equal(workspace->options.check_order, 0);
+    destroy(workspace);
+    setenv("ARFUSE_CHECK_ORDER", "1", 1);
+    passes(arfuse_workspace_create(NULL, &options, &workspace, &error), &error);
+    unsetenv("ARFUSE_CHECK_ORDER");
+    assert_int_equal(workspace->options.check_order, 1);
+    assert_true(workspace->space->spec.check_order);
+    destroy(workspace);
+}
+
 /* ---- options --------------------------------------------------------------------------------- */
 
 static void options_out_of_range_are_refused_by_name(void **state)
@@ -109,6 +131,7 @@ static void options_out_of_range_are_refused_by_name(void **state)
         {offsetof(arfuse_options, deferred), 257, "options.deferred is 257"},
         {offsetof(arfuse_options, checked), 2, "options.checked is 2"},
         {offsetof(arfuse_options, shadow_every), -2, "options.shadow_every is -2"},
+        {offsetof(arfuse_options, check_order), 2, "options.check_order is 2, expected -1 to 1"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         arfuse_options options = case_options(&shape4, 16);
@@ -119,6 +142,13 @@ static void options_out_of_range_are_refused_by_name(void **state)
     SAYS(first_error(&options, ARFUSE_USAGE), "options.capacity is 0, expected 1 to 1048576");
     options = case_options(&shape4, INT64_C(1) << 33);
     SAYS(first_error(&options, ARFUSE_USAGE), "options.capacity is 8589934592");
+    options = case_options(&shape4, 16);
+    options.label = "";
+    SAYS(first_error(&options, ARFUSE_USAGE), "options.label has 0 bytes, expected 1 to 47");
+    options.label = "123456789012345678901234567890123456789012345678";
+    SAYS(first_error(&options, ARFUSE_USAGE), "options.label has 48 bytes");
+    options.label = "two\nlines";
+    SAYS(first_error(&options, ARFUSE_USAGE), "without control characters");
     options = case_options(&shape4, 16);
     options.wait_limit_seconds = -1;
     SAYS(first_error(&options, ARFUSE_USAGE), "options.wait_limit_seconds is -1");
@@ -553,6 +583,7 @@ int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup(name, clean_environment)
     const struct CMUnitTest tests[] = {
+        CASE(shorter_options_are_completed),
         CASE(options_out_of_range_are_refused_by_name),
         CASE(a_dense_model_is_served_without_finalize),
         CASE(an_absent_profile_is_one_warning),

@@ -11,6 +11,7 @@
 #include "device/host/region.h"
 #include "device/host/workers.h"
 #include "device/numerics.h"
+#include "device/order.h"
 #include "rules/sizing.h"
 
 /* A prepared plan: its knobs by name. Those of other protocols are 0. */
@@ -47,6 +48,7 @@ struct arf_host_space {
     arf_host_rank local[ARF_MAX_RANKS];
     arf_host_plan *plan;
     int plan_count, plan_room;
+    arf_order_seat seat; /* zero: the order of calls is not watched */
 };
 
 typedef struct arf_host_instance {

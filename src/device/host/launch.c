@@ -116,6 +116,7 @@ static arfuse_status report(const arf_host_space *space, arf_error *error)
     arfuse_culprit culprit = {.struct_size = sizeof culprit};
     if (arf_host_state(&space->base, &culprit) == ARFUSE_OK)
         return ARFUSE_OK;
+    ARF_TRY(arf_order_state(&space->seat, error));
     if (culprit.stage == ARF_HOST_LAUNCH)
         return arf_fail(error, ARFUSE_TIMEOUT,
                         "rank %d gave a call up half way; unfinished rows hold NaN; destroy this "
@@ -141,8 +142,14 @@ arfuse_status arf_host_launch(arf_space *base, const arf_launch *launch, arf_err
 {
     job j = {.space = (arf_host_space *)base, .launch = launch};
     ARF_TRY(check_launch(j.space, launch, error));
-    if (launch->tokens > 0)
-        arf_host_workers_run(((arf_host_instance *)base->device)->workers, launch_one, &j);
+    if (launch->tokens == 0) /* waits for nobody */
+        return report(j.space, error);
+    arfuse_status status = arf_order_begin(&j.space->seat, error);
+    /* Out of order, the space has failed: all that is done is to fill the rows with NaN. */
+    arf_host_workers_run(((arf_host_instance *)base->device)->workers, launch_one, &j);
+    if (status != ARFUSE_OK)
+        return status;
+    arf_order_end(&j.space->seat);
     return report(j.space, error);
 }
 

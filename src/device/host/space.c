@@ -134,6 +134,11 @@ static arfuse_status self_check(arf_host_space *space, arf_error *error)
     return arf_team_vote(team, status, error);
 }
 
+static void give_up(arf_space *base)
+{
+    arf_host_give_up(&((arf_host_space *)base)->local[0], 0);
+}
+
 arfuse_status arf_host_space_create(arf_device *device, const arf_space_spec *spec,
                                     arf_space **result, arf_error *error)
 {
@@ -158,6 +163,8 @@ arfuse_status arf_host_space_create(arf_device *device, const arf_space_spec *sp
     ARF_TRY_GOTO(status, arf_team_vote(team, status, error), failed);
     ARF_TRY_GOTO(status, map_regions(space, error), failed);
     ARF_TRY_GOTO(status, self_check(space, error), failed);
+    if (spec->check_order)
+        ARF_TRY_GOTO(status, arf_order_join(&space->seat, &space->base, 0, give_up, error), failed);
     *result = &space->base;
     return ARFUSE_OK;
 failed:
@@ -169,6 +176,7 @@ failed:
 void arf_host_space_destroy(arf_space *base)
 {
     arf_host_space *space = (arf_host_space *)base;
+    arf_order_leave(&space->seat);
     for (int rank = 0; rank < ARF_MAX_RANKS; rank++) {
         arf_host_region_unmap(&space->layout, space->region[rank]);
         free(space->local[rank].row);
