@@ -88,7 +88,7 @@ gpu_helper_src := $(filter-out %_test.c,$(wildcard tests/gpu/*.c)) tests/support
 bench_src := $(wildcard tests/bench/*_bench.c)
 fuzz_src := $(wildcard tests/fuzz/*_fuzz.c)
 helper_src := $(wildcard tests/support/*.c)
-fakecuda := $(if $(with_cuda),$(BUILD)/tests/fakecuda/libcuda.so.1)
+fakecuda := $(if $(with_cuda),$(addprefix $(BUILD)/tests/fakecuda/,libcuda.so.1 libnccl.so.2))
 
 object = $(patsubst %.c,$(OBJ)/%.o,$(1))
 core_obj := $(call object,$(core_src)) $(if $(with_cuda),$(if $(kernel_src),$(OBJ)/kernels/embed.o))
@@ -223,11 +223,13 @@ $(BUILD)/tests/%_bench: $(OBJ)/tests/bench/%_bench.o $(OBJ)/libcore.a
 	$(quiet)mkdir -p $(@D)
 	$(quiet)$(CC) -o $@ $^ $(LDFLAGS_ALL) $(LIBS)
 
-# The stand-in for libcuda. In a folder of its own, so that only who asks for it gets it.
+# Stand-ins for libcuda and libnccl. In a folder of their own: only who asks for them gets them.
 $(BUILD)/tests/fakecuda/libcuda.so.1: $(OBJ)/tests/fakecuda/fakecuda.o
+$(BUILD)/tests/fakecuda/libnccl.so.2: $(OBJ)/tests/fakecuda/fakenccl.o
+$(BUILD)/tests/fakecuda/lib%:
 	$(call say,LINK,$@)
 	$(quiet)mkdir -p $(@D)
-	$(quiet)$(CC) -shared -o $@ -Wl,-soname,libcuda.so.1 $^ $(LDFLAGS_ALL)
+	$(quiet)$(CC) -shared -o $@ -Wl,-soname,$(@F) $^ $(LDFLAGS_ALL)
 $(BUILD)/tests/cuda_setup_test: | $(fakecuda)
 
 # A fuzz target without libFuzzer, that replays files.

@@ -25,6 +25,8 @@
  * ARF_ELEMENTS ARF_PREFETCH                           separate, unfused finalize unfused_scatter  -
  *   unfused_reduce   -
  *   unfused_norm     -
+ *   library_reduce   -
+ *   library_norm     ARF_SUMMED                                          -
  *   team_barrier     -       (timing: see there)
  *
  * LAUNCHING. Every kernel has the same three parameters, by value:
@@ -54,6 +56,8 @@
  *   unfused_scatter  as bt_publish with V = 1          1                 -          0
  *   unfused_reduce   as bt_reduce                      1                 -          0
  *   unfused_norm     M                                 1                 -          ARF_ROW_SHARED
+ *   library_reduce   as unfused_reduce                 1                 -          0
+ *   library_norm     M                                 1                 -          ARF_ROW_SHARED
  *
  * O = packs that a rank owns, of the local rank that owns most: ceil(M / R) * P with whole tokens,
  * M * (P / R) with slices (which need R to divide P). Threads are a multiple of 32, up to 1024; of
@@ -113,6 +117,9 @@ typedef unsigned long long arf_word;
 #endif
 #ifndef ARF_FINALIZE
 #define ARF_FINALIZE 0 /* the pattern */
+#endif
+#ifndef ARF_SUMMED
+#define ARF_SUMMED 0 /* library_norm: 1: rows are a library's sums, without the residual */
 #endif
 #ifndef ARF_MAX_THREADS
 #define ARF_MAX_THREADS 1024

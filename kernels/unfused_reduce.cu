@@ -5,29 +5,6 @@
  */
 #include "unfused.cuh"
 
-/* The subtree of ranks first .. first + span - 1; everything is there. */
-template <int span>
-ARF_DEVICE void arf_sum_ranks(float (&sum)[8], const char *at, int first)
-{
-    if constexpr (span > 8) {
-        arf_sum_ranks<span / 2>(sum, at, first);
-        if (first + span / 2 < ARF_R) {
-            float right[8];
-            arf_sum_ranks<span / 2>(right, at, first + span / 2);
-#pragma unroll
-            for (int i = 0; i < 8; i++)
-                sum[i] = arf_add(sum[i], right[i]);
-        }
-    } else {
-        arf_pack pack[span];
-#pragma unroll
-        for (int i = 0; i < span; i++)
-            pack[i] = first + i < ARF_R ? arf_look(at + (arf_word)(first + i) * (ARF_H * 2))
-                                        : make_uint4(0, 0, 0, 0);
-        arf_tree<span>(pack, sum);
-    }
-}
-
 extern "C" __global__ void ARF_RESIDENT(1024)
     arf_unfused_reduce(const __grid_constant__ arf_call call,
                        const __grid_constant__ arf_team_view team,
@@ -56,8 +33,8 @@ extern "C" __global__ void ARF_RESIDENT(1024)
         const int pack = (int)(at % ARF_PACKS);
         const long long token = (long long)slot * ARF_R + rank;
         float sum[8];
-        arf_sum_ranks<arf_power(ARF_R)>(
-            sum, team.peer[rank] + arf_unfused_contribution(team, slot, pack), 0);
+        arf_sum_ranks<arf_power(ARF_R), false>(
+            sum, team.peer[rank] + arf_unfused_contribution(team, slot, pack), ARF_H * 2, 0);
         if (ARF_RESIDUAL) {
             float r[8];
             arf_widen(arf_load_once((const arf_pack *)own.residual + token * ARF_PACKS + pack), r);

@@ -26,4 +26,8 @@ int fakecuda_calls(const char **last);
  * streams, graphs. */
 int fakecuda_live(void);
 
+/* Of fakenccl.c, a stand-in for libnccl: what it was asked for, "send COUNT PEER; ...". */
+const char *fakenccl_log(void);
+void fakenccl_forget(void);
+
 #endif

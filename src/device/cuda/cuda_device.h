@@ -12,6 +12,7 @@
 #include "device/cuda/compile.h"
 #include "device/cuda/driver.h"
 #include "device/cuda/layout.h"
+#include "device/cuda/library.h"
 #include "device/cuda/links.h"
 #include "device/cuda/mps.h"
 #include "device/cuda/nvml.h"
@@ -28,8 +29,8 @@ typedef struct arf_cuda {
     CUcontext context; /* the primary one, retained */
     arf_seat seat;
     arf_way way;                  /* how segments travel; NONE: only the library reduces */
-    char no_way[512];             /* ... and why */
-    char timing[ARF_REASON_TEXT]; /* "" or why times mean nothing here */
+    char no_way[800];             /* ... and why */
+    char timing[ARF_TIMING_TEXT]; /* "" or why times mean nothing here */
     arf_compiler compiler;
     arf_device_key key;
     char driver_text[ARF_NAME_TEXT];
@@ -59,6 +60,7 @@ typedef struct arf_ready_step {
 typedef struct arf_ready_plan {
     arf_pattern pattern;
     arf_plan plan;
+    bool library; /* NCCL's collectives go between its kernels */
     int steps;
     arf_ready_step step[ARF_MAX_STEPS];
 } arf_ready_plan;
@@ -74,6 +76,7 @@ typedef struct arf_graph_holds arf_graph_holds; /* graphs.c */
 typedef struct arf_cuda_space {
     arf_space base; /* first */
     arf_symmetric memory;
+    arf_library library;
     arf_layout layout;
     arf_team_view view;                        /* as kernels get it */
     CUdeviceptr scratch[ARF_VIEW_LOCAL_RANKS]; /* finalized contributions; 0: none */
@@ -121,6 +124,10 @@ arfuse_status arf_cuda_launch(arf_space *space, const arf_launch *launch, arf_er
 void arf_cuda_abandon(arf_space *space, const arf_launch *launch);
 arfuse_status arf_cuda_synchronize(arf_space *space, arfuse_stream stream, arf_error *error);
 bool arf_cuda_capturing(const arf_space *space, arfuse_stream stream);
+/* One grid; `plain`: without dependent launch. */
+CUresult arf_cuda_launch_step(const arf_cuda_space *space, const arf_ready_step *step,
+                              arf_call *call, arf_operand_table *table, bool plain,
+                              CUstream stream);
 /* What a launch refuses. */
 arfuse_status arf_cuda_check(const arf_cuda_space *space, const arf_launch *launch,
                              arf_error *error);

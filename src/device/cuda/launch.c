@@ -44,8 +44,8 @@ static void use_scratch(arf_operand_table *table, int ranks)
 
 /* ---- launching ------------------------------------------------------------------------------ */
 
-static CUresult launch_step(const arf_cuda_space *space, const arf_ready_step *step, arf_call *call,
-                            arf_operand_table *table, bool plain, CUstream stream)
+CUresult arf_cuda_launch_step(const arf_cuda_space *space, const arf_ready_step *step,
+                              arf_call *call, arf_operand_table *table, bool plain, CUstream stream)
 {
     int64_t rows = arf_step_rows(&step->recipe, &space->base.spec.shape, call->tokens);
     bool alone = plain || rows > step->dependent_rows;
@@ -93,12 +93,19 @@ static arfuse_status enqueue_plan(arf_cuda_space *space, const arf_ready_plan *p
                                   CUstream stream, arf_error *error)
 {
     unsigned common = call->flags;
+    if (plan->library) {
+        arfuse_status status =
+            arf_library_enqueue(space, plan, call, table, &enqueued, stream, error);
+        if (status != ARFUSE_OK && enqueued > 0)
+            tell_peers(space, call, stream);
+        return status;
+    }
     for (int i = 0; i < plan->steps; i++) {
         const arf_ready_step *step = &plan->step[i];
         if (step->recipe.from_scratch)
             use_scratch(table, step->recipe.local_ranks);
         call->flags = common | step->recipe.flags;
-        CUresult result = launch_step(space, step, call, table, plain && i == 0, stream);
+        CUresult result = arf_cuda_launch_step(space, step, call, table, plain && i == 0, stream);
         if (result == CUDA_SUCCESS)
             continue;
         if (enqueued + i > 0)

@@ -82,7 +82,7 @@ static arfuse_status judge_gpu(const arf_team *team, const arf_seat_claim *claim
 }
 
 arfuse_status arf_mps_agree(const arf_team *team, const arf_seat_claim *claim, const arf_seat *seat,
-                            const arf_share *own, char timing[ARF_REASON_TEXT], arf_error *error)
+                            const arf_share *own, char timing[ARF_TIMING_TEXT], arf_error *error)
 {
     arf_share all[ARF_MAX_RANKS];
     timing[0] = '\0';
@@ -93,7 +93,7 @@ arfuse_status arf_mps_agree(const arf_team *team, const arf_seat_claim *claim, c
             continue;
         ARF_TRY(judge_gpu(team, claim, seat, all, p, &mps, error));
         if (!mps)
-            snprintf(timing, ARF_REASON_TEXT,
+            snprintf(timing, ARF_TIMING_TEXT,
                      "%d processes share a GPU without CUDA MPS: they take turns, so calls are "
                      "right but their times mean nothing; use one process with --tp, or start "
                      "nvidia-cuda-mps-control",

@@ -27,8 +27,8 @@ bool arf_mps_daemon(char *folder, size_t size);
  * Collective. *timing: "" when times may be taken, else why not. ARFUSE_HARDWARE on all ranks when
  * some processes of a GPU are under MPS and others not, or when their SMs do not fit.
  */
-#define ARF_REASON_TEXT 256
+#define ARF_TIMING_TEXT 256
 arfuse_status arf_mps_agree(const arf_team *team, const arf_seat_claim *claim, const arf_seat *seat,
-                            const arf_share *own, char timing[ARF_REASON_TEXT], arf_error *error);
+                            const arf_share *own, char timing[ARF_TIMING_TEXT], arf_error *error);
 
 #endif

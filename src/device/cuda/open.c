@@ -187,6 +187,30 @@ static arfuse_status judge_domain(const opening *at, char *reason, size_t size, 
     return ARFUSE_OK;
 }
 
+/* No way for memory: NCCL alone can reduce, if all ranks have it. `error` says why there is none.
+ */
+static arfuse_status go_unfused(opening *at, arf_error *error)
+{
+    arf_cuda *device = at->device;
+    arf_nccl nccl = {.library = NULL};
+    arf_error own = ARF_ERROR_INIT;
+    char why[256];
+    snprintf(device->no_way, sizeof device->no_way, "%.790s", error->text);
+    arf_library_possible(device, why, sizeof why);
+    arfuse_status status = why[0] != '\0' ? arf_fail(&own, ARFUSE_NOT_SUPPORTED, "%s", why)
+                                          : arf_nccl_open(&nccl, &own);
+    arf_nccl_close(&nccl);
+    status = arf_team_vote(at->team, status, &own);
+    arf_error_clear(error);
+    if (status != ARFUSE_OK)
+        return arf_fail(error, ARFUSE_NOT_SUPPORTED, "%.700s; nor can NCCL reduce: %.250s",
+                        device->no_way, own.text);
+    if (at->team->bootstrap.rank == 0)
+        arf_logf(&device->base.log, ARFUSE_LOG_WARNING, "all calls go unfused, by NCCL: %s",
+                 device->no_way);
+    return ARFUSE_OK;
+}
+
 static arfuse_status find_way(opening *at, arf_error *error)
 {
     arf_cuda *device = at->device;
@@ -200,7 +224,8 @@ static arfuse_status find_way(opening *at, arf_error *error)
                                       &device->way, error);
     if (entered == ARFUSE_OK)
         arf_cuda_leave(device);
-    return status;
+    return status == ARFUSE_NOT_SUPPORTED && device->way == ARF_WAY_NONE ? go_unfused(at, error)
+                                                                         : status;
 }
 
 static uint64_t key_digest(const arf_device_key *key)

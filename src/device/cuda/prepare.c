@@ -232,8 +232,15 @@ static arfuse_status prepare_here(arf_cuda_space *space, arf_pattern pattern, co
 {
     arf_recipe recipe;
     const arf_space_spec *spec = &space->base.spec;
-    ARF_TRY(arf_recipe_make(&spec->shape, space->base.device->team->local_ranks, pattern, plan,
-                            &recipe, error));
+    const bool library = arf_library_serves(space, plan);
+    if (library)
+        ARF_TRY(arf_library_recipe(space, pattern, plan, &recipe, error));
+    else
+        ARF_TRY(arf_recipe_make(&spec->shape, space->base.device->team->local_ranks, pattern, plan,
+                                &recipe, error));
+    if (!library && plan->protocol != ARF_SEPARATE && device_of(space)->way == ARF_WAY_NONE)
+        return arf_fail(error, ARFUSE_NOT_SUPPORTED, "%s: %s", arf_protocol_name(plan->protocol),
+                        device_of(space)->no_way);
     if (spec->capacity[plan->protocol] < 1)
         return arf_fail(error, ARFUSE_USAGE, "the space has no capacity for %s",
                         arf_protocol_name(plan->protocol));
@@ -241,9 +248,12 @@ static arfuse_status prepare_here(arf_cuda_space *space, arf_pattern pattern, co
         return arf_fail(error, ARFUSE_FAILURE, "more than %d plans in one space",
                         ARF_MAX_READY_PLANS);
     arf_ready_plan *ready = &space->plan[space->plans];
-    *ready = (arf_ready_plan){.pattern = pattern, .plan = *plan, .steps = recipe.steps};
+    *ready = (arf_ready_plan){
+        .pattern = pattern, .plan = *plan, .library = library, .steps = recipe.steps};
     for (int i = 0; i < recipe.steps; i++)
         ARF_TRY(arf_cuda_ready(space, &recipe.step[i], &ready->step[i], error));
+    if (library) /* a trial of one process would make NCCL wait for the others */
+        return ARFUSE_OK;
     ARF_TRY(try_launch(space, pattern, space->plans, 1, error));
     return try_launch(space, pattern, space->plans, spec->capacity[plan->protocol], error);
 }

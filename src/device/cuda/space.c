@@ -70,7 +70,10 @@ static arfuse_status create_steps(arf_cuda_space *space, arf_error *error)
 {
     const arf_cuda *device = (const arf_cuda *)space->base.device;
     const arf_team *team = space->base.device->team;
-    ARF_TRY(arf_team_vote(team, arf_layout_make(&space->base.spec, &space->layout, error), error));
+    arf_space_spec spec = space->base.spec;
+    if (device->way == ARF_WAY_NONE) /* nobody could send into mailboxes */
+        spec.capacity[ARF_LL] = spec.capacity[ARF_BT] = spec.capacity[ARF_HT] = 0;
+    ARF_TRY(arf_team_vote(team, arf_layout_make(&spec, &space->layout, error), error));
     ARF_TRY(arf_symmetric_create(&device->driver, device->device, team, device->way,
                                  space->layout.segment_bytes, &space->memory, error));
     arf_logf(&device->base.log, ARFUSE_LOG_DEBUG, "segments of %llu bytes, mapped as %llu by %s",
@@ -79,7 +82,10 @@ static arfuse_status create_steps(arf_cuda_space *space, arf_error *error)
     ARF_TRY(arf_team_vote(team, allocate_own(space, error), error));
     make_view(space);
     ARF_TRY(arf_team_vote(team, fill_segments(space, error), error));
-    return arf_team_barrier(team, error);
+    ARF_TRY(arf_team_barrier(team, error));
+    if (device->way == ARF_WAY_NONE || spec.numerics != ARF_FIXED)
+        return arf_library_create(space, error);
+    return ARFUSE_OK;
 }
 
 arfuse_status arf_cuda_space_create(arf_device *device, const arf_space_spec *spec,
@@ -127,6 +133,7 @@ void arf_cuda_space_destroy(arf_space *base)
         for (int r = 0; r < ARF_VIEW_LOCAL_RANKS; r++)
             if (space->scratch[r] != 0)
                 driver->cuMemFree(space->scratch[r]);
+        arf_library_destroy(space);
         arf_symmetric_destroy(driver, base->device->team, &space->memory);
         arf_cuda_leave(device);
     }

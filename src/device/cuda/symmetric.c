@@ -162,6 +162,18 @@ static arfuse_status allocate_local(setting_up *at, arf_error *error)
     return ARFUSE_OK;
 }
 
+/* Each rank has its own segment alone; other ranks' pointers lead to it as well, so that whoever
+ * tells peers of a failure tells itself. */
+static arfuse_status allocate_alone(setting_up *at, arf_error *error)
+{
+    CUdeviceptr *own = &at->memory->peer[at->team->first_rank];
+    ARF_TRY(ARF_CU(at->driver, error, cuMemAlloc, own, at->memory->bytes));
+    for (int rank = 0; rank < at->team->tp_size; rank++)
+        at->memory->peer[rank] = *own;
+    at->memory->mapped_bytes = at->memory->bytes;
+    return ARFUSE_OK;
+}
+
 arfuse_status arf_symmetric_create(const arf_driver *driver, CUdevice device, const arf_team *team,
                                    arf_way way, uint64_t bytes, arf_symmetric *memory,
                                    arf_error *error)
@@ -172,9 +184,13 @@ arfuse_status arf_symmetric_create(const arf_driver *driver, CUdevice device, co
     memset(at.all, -1, sizeof at.all);
     memory->way = way;
     memory->bytes = bytes;
-    arfuse_status status = way == ARF_WAY_LOCAL
-                               ? arf_team_vote(team, allocate_local(&at, error), error)
-                               : share(&at, error);
+    arfuse_status status;
+    if (way == ARF_WAY_LOCAL)
+        status = arf_team_vote(team, allocate_local(&at, error), error);
+    else if (way == ARF_WAY_NONE)
+        status = arf_team_vote(team, allocate_alone(&at, error), error);
+    else
+        status = share(&at, error);
     /* The mappings hold the memory; a running space needs no descriptor. */
     close_all(at.own, ARF_MAX_RANKS);
     close_all(at.all, ARF_MAX_RANKS);
@@ -185,6 +201,8 @@ arfuse_status arf_symmetric_create(const arf_driver *driver, CUdevice device, co
 
 void arf_symmetric_destroy(const arf_driver *driver, const arf_team *team, arf_symmetric *memory)
 {
+    if (memory->way == ARF_WAY_NONE && memory->peer[team->first_rank] != 0)
+        driver->cuMemFree(memory->peer[team->first_rank]);
     for (int rank = 0; rank < team->tp_size; rank++) {
         if (memory->way == ARF_WAY_LOCAL && memory->peer[rank] != 0)
             driver->cuMemFree(memory->peer[rank]);
