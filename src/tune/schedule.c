@@ -117,6 +117,10 @@ static arfuse_status add_protocol(arf_schedule *s, const arf_tune_options *o, ar
             continue; /* only a pin can have made it so; the last reason is kept */
         if (!add(s, pattern, &plan, ARF_ORIGIN_SEED))
             goto out;
+        plan.numerics = ARF_LIBRARY; /* the same kernels around the library's own all-reduce */
+        if (s->any_numerics && arf_legal(&s->problem, pattern, &plan, reason) &&
+            !add(s, pattern, &plan, ARF_ORIGIN_SEED))
+            goto out;
     }
     const int seeded = s->race[pattern].count;
     for (int i = first; i < seeded; i++) {

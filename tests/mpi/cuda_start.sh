@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # arfuse-tune on machines that a stand-in for libcuda plays: what --probe says, and what is refused
 # before anything starts.
-. "$(dirname "$0")/../support/tune.bash"
+# shellcheck disable=SC2154 # work and rc come from tune.bash
+set -u
+. tests/support/tune.bash
 
 if [ ! -e "$BUILD/tests/fakecuda/libcuda.so.1" ]; then
     echo "1..1"

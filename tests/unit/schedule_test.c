@@ -145,8 +145,32 @@ static void test_an_empty_race_says_which_filter_emptied_it(void **state)
     assert_non_null(strstr(error.text, "no candidate is left"));
     assert_non_null(strstr(error.text, "ht: "));
     assert_non_null(strstr(error.text, "ll: left out by --protocols"));
-    make(ARF_SET_ARFUSE, 148, 6144, 10, "--numerics any", ARFUSE_USAGE);
+    make(ARF_SET_HOST, 0, 6144, 10, "--numerics any", ARFUSE_USAGE);
     assert_non_null(strstr(error.text, "--numerics any"));
+}
+
+static int of_library(const arf_schedule *s, arf_pattern pattern)
+{
+    int count = 0;
+    for (int i = 0; i < s->race[pattern].count; i++) {
+        const arf_plan *plan = &s->race[pattern].candidate[i].plan;
+        if (plan->numerics == ARF_LIBRARY)
+            assert_int_equal(plan->protocol, ARF_UNFUSED);
+        count += plan->numerics == ARF_LIBRARY;
+    }
+    return count;
+}
+
+static void test_the_library_races_under_any_numerics_only(void **state)
+{
+    (void)state;
+    arf_schedule *s = make(ARF_SET_ARFUSE, 148, 6144, 10, "--numerics any", ARFUSE_OK);
+    assert_true(of_library(s, ARF_ALLREDUCE) > 0);
+    assert_true(of_library(s, ARF_FINALIZE) > 0);
+    arf_schedule_free(s);
+    s = make(ARF_SET_ARFUSE, 148, 6144, 10, "", ARFUSE_OK);
+    assert_int_equal(of_library(s, ARF_ALLREDUCE) + of_library(s, ARF_FINALIZE), 0);
+    arf_schedule_free(s);
 }
 
 static void test_facts(void **state)
@@ -184,6 +208,7 @@ int main(void)
         cmocka_unit_test(test_large_sweeps_are_bounded),
         cmocka_unit_test(test_pins),
         cmocka_unit_test(test_an_empty_race_says_which_filter_emptied_it),
+        cmocka_unit_test(test_the_library_races_under_any_numerics_only),
         cmocka_unit_test(test_facts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -97,7 +97,7 @@ static arfuse_status enqueue_plan(arf_cuda_space *space, const arf_ready_plan *p
         arfuse_status status =
             arf_library_enqueue(space, plan, call, table, &enqueued, stream, error);
         if (status != ARFUSE_OK && enqueued > 0)
-            tell_peers(space, call, stream);
+            tell_peers(space, call->tokens, stream);
         return status;
     }
     for (int i = 0; i < plan->steps; i++) {
