@@ -108,7 +108,7 @@ libraries := $(BUILD)/libarfuse.so $(BUILD)/libarfuse.a
 all: $(programs) $(libraries) $(examples)
 lib: $(libraries)
 tests: all $(units) $(mpis) $(gpus) $(replays) $(BUILD)/tests/libfault.so \
-  $(BUILD)/tests/interleave_test $(BUILD)/tests/soak_test $(if $(with_cuda),$(BUILD)/tests/check_kernels)
+  $(BUILD)/tests/interleave_test $(BUILD)/tests/soak_test $(BUILD)/tests/emulator_test $(if $(with_cuda),$(BUILD)/tests/check_kernels)
 
 .SECONDARY:
 
@@ -262,6 +262,16 @@ $(BUILD)/tests/soak_test: $(OBJ)/tests/soak/soak_test.o $(call object,$(helper_s
 	$(call say,LINK,$@)
 	$(quiet)mkdir -p $(@D)
 	$(quiet)$(CC) -o $@ $^ $(LDFLAGS_ALL) -lcmocka $(LIBS)
+
+# The kernels on a CPU: tests/emulator/run.sh compiles them and this runs them. The recipes of the
+# CUDA device are needed, whether or not that device is built.
+emulator_obj := $(call object,$(wildcard tests/emulator/*.c) src/device/cuda/recipe.c \
+  src/device/cuda/layout.c)
+$(emulator_obj): CFLAGS_ALL += -I.
+$(BUILD)/tests/emulator_test: $(emulator_obj) $(OBJ)/libcore.a
+	$(call say,LINK,$@)
+	$(quiet)mkdir -p $(@D)
+	$(quiet)$(CC) -rdynamic -o $@ $^ $(LDFLAGS_ALL) $(LIBS)
 
 # To preload: one call of the program fails. No link to MPI, so that programs without it can be run.
 $(BUILD)/tests/libfault.so: tests/faults/fault.c

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The kernels of kernels/ on the emulated machine, bit for bit against the reference, under many
+ * interleavings. Prints TAP; a failure prints its seed.
+ *
+ *   emulator_test --units [CASE]      what must be compiled: digest, kernel, macros
+ *   emulator_test FOLDER [CASE]       runs the cases, or the one, with the units in FOLDER
+ *
+ * ARFUSE_TEST_SEED=n runs one seed; ARFUSE_TEST_SEEDS=n that many a case.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "emulator/fiber.h"
+#include "emulator/team.h"
+
+static const team_case cases[] = {
+    {.name = "four ranks in one grid",
+     .hidden = 264,
+     .ranks = 4,
+     .local = 4,
+     .top_k = 6,
+     .norm = 1,
+     .residual = 1,
+     .shared = 1,
+     .capacity = 5,
+     .plan = {"ll.allreduce threads=32 elements_per_thread=4 collect_threads=32 collect_cluster=2",
+              "ll.finalize threads=64 elements_per_thread=2 collect_threads=32 collect_cluster=3 "
+              "collect_lanes=2 prefetch_group=4",
+              "ll.allreduce kernels=1 collect_threads=32 collect_cluster=1 collect_lanes=4",
+              "bt.allreduce threads=32 vectors_per_thread=2 reduction_threads=32 rms_threads=64",
+              "bt.finalize threads=32 reduction_threads=32 rms_threads=32 prefetch_group=4",
+              "unfused.finalize threads=32 rms_threads=32",
+              "separate.finalize threads=32 elements_per_thread=4 prefetch_group=4"}},
+};
+enum { CASES = sizeof cases / sizeof cases[0] };
+
+static uint64_t number(const char *name, uint64_t otherwise)
+{
+    const char *text = getenv(name);
+    return text != NULL ? strtoull(text, NULL, 10) : otherwise;
+}
+
+static bool run_case(const team_case *about, const char *folder, uint64_t first, uint64_t seeds)
+{
+    char why[1200] = "";
+    team_tally tally = {0};
+    emu_team *team = team_open(about, folder, why, sizeof why);
+    bool good = team != NULL;
+    for (uint64_t seed = first; good && seed < first + seeds; seed++) {
+        char what[1100];
+        const int processes = about->ranks / about->local;
+        team_story story = {.seed = seed, .calls = 8, .wait_limit_ns = 1000000000, .lost = -1};
+        if (processes > 1 && seed % 4 == 3) {
+            story.wait_limit_ns = 1000000;
+            story.lost = (int)(seed / 4 % (uint64_t)processes);
+            story.lost_at = (int)(seed / 8 % 4);
+            story.lost_steps = (int)(seed / 4 % 3);
+        }
+        good = team_run(team, &story, &tally, what, sizeof what);
+        if (!good)
+            snprintf(why, sizeof why, "seed %llu%s: %s", (unsigned long long)seed,
+                     story.lost >= 0 ? " (a lost process)" : "", what);
+    }
+    printf("# %s: %llu runs, %llu calls, %llu switches\n", about->name,
+           (unsigned long long)tally.runs, (unsigned long long)tally.calls,
+           (unsigned long long)tally.switches);
+    if (!good)
+        printf("# %s\n", why);
+    if (team != NULL)
+        team_close(team);
+    return good;
+}
+
+int main(int argc, char **argv)
+{
+    const char *wanted = argc > 2 ? argv[2] : NULL;
+    const bool list = argc > 1 && strcmp(argv[1], "--units") == 0;
+    const uint64_t seeds = number("ARFUSE_TEST_SEEDS", getenv("ARFUSE_TEST_LONG") ? 2000 : 60);
+    const uint64_t one = number("ARFUSE_TEST_SEED", UINT64_MAX);
+    int ran = 0, failed = 0;
+    if (argc < 2) {
+        fprintf(stderr, "usage: emulator_test --units|FOLDER [CASE]\n");
+        return 2;
+    }
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    for (int i = 0; i < CASES; i++) {
+        if (wanted != NULL && strcmp(wanted, cases[i].name) != 0)
+            continue;
+        ran++;
+        if (list) {
+            failed += !team_list_units(&cases[i]);
+            continue;
+        }
+        const bool good = one != UINT64_MAX ? run_case(&cases[i], argv[1], one, 1)
+                                            : run_case(&cases[i], argv[1], 0, seeds);
+        printf("%sok %d - %s\n", good ? "" : "not ", ran, cases[i].name);
+        failed += !good;
+    }
+    if (!list)
+        printf("1..%d\n", ran);
+    emu_fibers_free();
+    return ran == 0 || failed > 0;
+}
