@@ -58,7 +58,20 @@ typedef struct arf_timing {
     int calls; /* N in one graph or loop */
     arf_policy policy;
     int64_t round; /* the model's noise depends on it */
+    int launches;  /* `launch` is an array of so many, of one pattern, that calls take in turn; 0:
+                      one */
 } arf_timing;
+
+/* The launches of a timing, and what call `call` of it is. */
+static inline int arf_timing_launches(const arf_timing *timing)
+{
+    return timing->launches > 0 ? timing->launches : 1;
+}
+static inline const arf_launch *arf_timing_launch(const arf_timing *timing,
+                                                  const arf_launch *launch, int call)
+{
+    return &launch[call % arf_timing_launches(timing)];
+}
 
 typedef struct arf_device_ops {
     const char *name; /* "host" */
@@ -106,7 +119,8 @@ typedef struct arf_device_ops {
 
     /*
      * Times `calls` calls after a device-side barrier of the team: us[local rank] gets microseconds
-     * a call. Collective. The caller takes the maximum over ranks.
+     * a call. Collective. The caller takes the maximum over ranks. Calls of several launches make
+     * a mixed segment: its parts, timed alone, tell what changing from one to the next costs.
      */
     arfuse_status (*time)(arf_space *space, const arf_launch *launch, const arf_timing *timing,
                           double *us, arf_error *error);

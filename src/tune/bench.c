@@ -306,26 +306,31 @@ arfuse_status arf_bench_confirm(arf_bench *bench, const arf_run *run, bool *fata
     return verify_on(bench, run, bench->timing, fatal, error);
 }
 
-arfuse_status arf_bench_time(arf_bench *bench, const arf_run *run, int calls, int64_t round,
-                             double *us, bool *fatal, arf_error *error)
+arfuse_status arf_bench_time_mixed(arf_bench *bench, const arf_run *run, int runs, int calls,
+                                   int64_t round, double *us, bool *fatal, arf_error *error)
 {
     const arf_tuner *tuner = bench->tuner;
-    arf_launch launch = make_launch(bench->timing, run);
+    arf_launch launch[ARF_MIXED_RUNS];
     const arf_policy policy = tuner->options->policy;
-    const arf_timing timing = {calls,
-                               !run->other_policy   ? policy
-                               : policy == ARF_WARM ? ARF_DECODE
-                                                    : ARF_WARM,
-                               round};
+    const arf_timing timing = {.calls = calls,
+                               .policy = !run->other_policy   ? policy
+                                         : policy == ARF_WARM ? ARF_DECODE
+                                                              : ARF_WARM,
+                               .round = round,
+                               .launches = runs};
     double local[ARF_MAX_RANKS];
     part own = {0};
     *fatal = false;
-    arfuse_status status = prepare_all(bench, run, &launch, error);
-    arf_watch_end();
+    arfuse_status status = ARFUSE_OK;
+    for (int i = 0; i < runs && status == ARFUSE_OK; i++) {
+        launch[i] = make_launch(bench->timing, &run[i]);
+        status = prepare_all(bench, &run[i], &launch[i], error);
+        arf_watch_end();
+    }
     if (status != ARFUSE_OK)
         return status;
     watch(bench, run, patience(bench));
-    status = tuner->device->ops->time(bench->space, &launch, &timing, local, error);
+    status = tuner->device->ops->time(bench->space, launch, &timing, local, error);
     own.status = (int32_t)status;
     for (int i = 0; status == ARFUSE_OK && i < tuner->team.local_ranks; i++) {
         if (local[i] > own.most) {
@@ -339,4 +344,10 @@ arfuse_status arf_bench_time(arf_bench *bench, const arf_run *run, int calls, in
     arf_watch_end();
     mend(bench, broken, fatal);
     return status;
+}
+
+arfuse_status arf_bench_time(arf_bench *bench, const arf_run *run, int calls, int64_t round,
+                             double *us, bool *fatal, arf_error *error)
+{
+    return arf_bench_time_mixed(bench, run, 1, calls, round, us, fatal, error);
 }

@@ -63,6 +63,11 @@ arfuse_status arf_bench_confirm(arf_bench *bench, const arf_run *run, bool *fata
 arfuse_status arf_bench_time(arf_bench *bench, const arf_run *run, int calls, int64_t round,
                              double *us, bool *fatal, arf_error *error);
 
+/* The same of `runs` runs, of one pattern and policy, that take turns: at most ARF_MIXED_RUNS. */
+#define ARF_MIXED_RUNS 8
+arfuse_status arf_bench_time_mixed(arf_bench *bench, const arf_run *run, int runs, int calls,
+                                   int64_t round, double *us, bool *fatal, arf_error *error);
+
 /* The team rank that straggled in most timings, -1: none. Ranks wait for each other in every call,
  * so one that is far behind all the time has a slow link, clock or neighbour of its own. */
 int arf_bench_straggler(const arf_bench *bench);

@@ -21,6 +21,16 @@ static const arf_plan *behind(const arf_plan *plan, const arf_routes *allreduce,
     return plan->protocol == ARF_SEPARATE && at >= 0 ? &allreduce->route[at].plan : NULL;
 }
 
+arf_run arf_route_run(const arf_profile *profile, arf_pattern pattern, int64_t tokens)
+{
+    const arf_routes *routes = &profile->routes[pattern];
+    const arf_plan *plan = &routes->route[arf_route_of(routes, tokens)].plan;
+    return (arf_run){.pattern = pattern,
+                     .plan = plan,
+                     .then = behind(plan, &profile->routes[ARF_ALLREDUCE], tokens),
+                     .tokens = tokens};
+}
+
 static arfuse_status expel(arf_store *store, arf_pattern pattern, const arf_route *route,
                            int64_t tokens, const arf_error *why, arf_sweep *sweep, arf_error *error)
 {
@@ -162,11 +172,7 @@ arfuse_status arf_shift(arf_bench *bench, const arf_profile *profile, double dea
         for (int i = 0; i < profile->routes[p].count; i++) {
             const arf_route *route = &profile->routes[p].route[i];
             const int64_t tokens = (int64_t)sqrt((double)first * (double)route->max_tokens);
-            const arf_run run = {.pattern = (arf_pattern)p,
-                                 .plan = &route->plan,
-                                 .then =
-                                     behind(&route->plan, &profile->routes[ARF_ALLREDUCE], tokens),
-                                 .tokens = tokens};
+            const arf_run run = arf_route_run(profile, (arf_pattern)p, tokens);
             double seconds, us[2];
             first = route->max_tokens + 1;
             ARF_TRY(arf_tuner_seconds(bench->tuner, &seconds, error));

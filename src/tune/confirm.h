@@ -15,6 +15,9 @@
 arfuse_status arf_confirm(arf_bench *bench, arf_store *store, const arf_fit_options *fit,
                           arf_sweep *sweep, arf_error *error);
 
+/* What a profile's routes run at a token count that they serve; it borrows the plans. */
+arf_run arf_route_run(const arf_profile *profile, arf_pattern pattern, int64_t tokens);
+
 /*
  * Times each route at the middle of its range under --policy and under the other one, and says the
  * shift. Stops at the deadline (seconds since the run began). Nothing on the host device.

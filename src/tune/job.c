@@ -9,6 +9,7 @@
 #include "fit/fit.h"
 #include "profile/write.h"
 #include "tune/confirm.h"
+#include "tune/mixed.h"
 #include "tune/report.h"
 #include "tune/schedule.h"
 #include "tune/share.h"
@@ -112,6 +113,8 @@ static arfuse_status finish_shape(const arf_tuner *tuner, const arf_shape *shape
         status = arf_team_vote(&tuner->team, status, error);
         if (status == ARFUSE_OK)
             take_regret(&out->sweep, profile);
+        if (status == ARFUSE_OK)
+            status = arf_mixed(bench, profile, deadline, error);
         if (status == ARFUSE_OK)
             status = arf_shift(bench, profile, deadline, error);
         if (status == ARFUSE_OK)

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tune/tokens.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "base/random.h"
 
 /* The longest number that can be in range has seven digits; longer ones are not even looked at. */
 #define NUMBER_DIGITS 18
@@ -141,5 +144,15 @@ void arf_tokens_coarse_first(const arf_tokens *tokens, int order[ARF_MAX_POINTS]
             gap[tail].low = middle;
             gap[tail++].high = high;
         }
+    }
+}
+
+void arf_tokens_mix(uint64_t seed, int64_t most, int64_t *tokens, int count)
+{
+    uint64_t state = arf_mix(seed);
+    for (int i = 0; i < count; i++) {
+        const double unit = arf_random_unit(arf_random_next(&state));
+        const int64_t drawn = (int64_t)exp(unit * log((double)most + 1));
+        tokens[i] = drawn < 1 ? 1 : drawn > most ? most : drawn;
     }
 }

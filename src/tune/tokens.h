@@ -35,6 +35,10 @@ bool arf_tokens_add(arf_tokens *tokens, int64_t value);
  * widest gaps, so that a sweep that is cut short has covered the whole range coarsely. */
 void arf_tokens_coarse_first(const arf_tokens *tokens, int order[ARF_MAX_POINTS]);
 
+/* `count` token counts in 1 .. most, a function of the seed: every octave as likely as the others.
+ */
+void arf_tokens_mix(uint64_t seed, int64_t most, int64_t *tokens, int count);
+
 /*
  * A whole decimal number in [low, high] with nothing around it: no sign, space, suffix, exponent
  * or leading zero. What every numeric option accepts. False leaves the output alone.

@@ -23,6 +23,8 @@ check "a last line names the file and the device" says "wrote $work/p8/$file.jso
 check "the last line says how to load it" \
     [ "$(grep -c "ARFUSE_PROFILE=$work/p8/$file.json" <(tail -n 1 "$work/err"))" -eq 1 ]
 check "progress counts points" [ "$(grep -cE '^arfuse-tune: \[1/6\] allreduce M=1: ' "$work/err")" -eq 1 ]
+check "calls of mixed sizes are timed together, in both patterns" \
+    [ "$(grep -cE '^arfuse-tune: (allreduce|finalize) at M=[0-9]+(,[0-9]+){7} in turn: .* against each alone$' "$work/err")" -eq 2 ]
 check "progress is plain lines" [ "$(grep -c "$(printf '[\r\033]')" "$work/err")" -eq 0 ]
 check "the profile is valid" "$BUILD/arfuse-profile" check "$work/p8/$file.json"
 run_tune 8 "${shape[@]}" --device model:default --output "$work/v" --verbose

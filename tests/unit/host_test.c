@@ -314,6 +314,38 @@ static void calls_are_timed_under_both_policies(void **state)
     arf_device_close(device);
 }
 
+/* Calls of both sizes and protocols in one timing: all of them ran, with the bits of their own. */
+static void a_mixed_segment_is_timed(void **state)
+{
+    (void)state;
+    arf_device *device = open_host(2);
+    arf_shape shape = shape_of(2, 512, 2);
+    arf_error error = ARF_ERROR_INIT;
+    arf_space *space = NULL;
+    arf_trial *trial = NULL;
+    passes(case_space(device, &shape, 8, 30, &space, &error), &error);
+    passes(arf_trial_create(device, &shape, 8, ARF_TRIAL_RANDOM, 1, &trial, &error), &error);
+    for (int policy = 0; policy < ARF_POLICIES; policy++) {
+        arf_launch launch[2] = {arf_trial_launch(trial, ARF_FINALIZE, 8),
+                                arf_trial_launch(trial, ARF_FINALIZE, 1)};
+        passes(case_prepare(space, ARF_BT, 0, &launch[0], &error), &error);
+        passes(case_prepare(space, ARF_LL, 0, &launch[1], &error), &error);
+        const arf_timing timing = {.calls = 3, .policy = (arf_policy)policy, .launches = 2};
+        double us[2] = {-1, -1};
+        passes(arf_trial_poison(trial, &error), &error);
+        passes(device->ops->time(space, launch, &timing, us, &error), &error);
+        assert_true(us[0] > 0 && us[0] < 1e7 && us[1] > 0 && us[1] < 1e7);
+        /* Only the calls of 8 tokens write the rows behind the first. */
+        passes(arf_trial_check(trial, ARF_FINALIZE, 8, &error), &error);
+        launch[1].tokens = 9;
+        assert_int_equal(device->ops->time(space, launch, &timing, us, &error), ARFUSE_USAGE);
+        arf_error_clear(&error);
+    }
+    arf_trial_destroy(trial);
+    device->ops->space_destroy(space);
+    arf_device_close(device);
+}
+
 /* A rank that comes late to a timing is waited for before the clock starts. */
 typedef struct late_case {
     arfuse_status status[2];
@@ -476,6 +508,7 @@ int main(void)
         cmocka_unit_test(outputs_may_be_in_place_or_left_out),
         cmocka_unit_test(what_cannot_run_is_refused_by_name),
         cmocka_unit_test(calls_are_timed_under_both_policies),
+        cmocka_unit_test(a_mixed_segment_is_timed),
         cmocka_unit_test(who_comes_late_is_in_no_time),
         cmocka_unit_test(nothing_is_left_behind),
         cmocka_unit_test(a_failed_creation_leaves_nothing_behind),

@@ -540,6 +540,32 @@ static void test_slow_rank_and_clock_drop(void **state)
     tear_down(&stand);
 }
 
+/* Seven calls of three launches: the first takes three turns, the others two. */
+static void test_a_mixed_segment_is_the_sum_of_its_calls(void **state)
+{
+    (void)state;
+    test_stand stand;
+    arf_error error = ARF_ERROR_INIT;
+    double us[RANKS], alone[3];
+    set_up(&stand, "model:default,noise=0,outlier_rate=0,graph_us=0");
+    arf_launch launch[3] = {launch_of(&stand, ARF_LL, 1), launch_of(&stand, ARF_BT, 200),
+                            launch_of(&stand, ARF_HT, 4000)};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(time_it(&stand, &launch[i], 0, us, &error), ARFUSE_OK);
+        alone[i] = us[0];
+    }
+    const arf_timing timing = {.calls = 7, .policy = ARF_WARM, .launches = 3};
+    const double before = arf_model_device.now(stand.device);
+    assert_int_equal(arf_model_device.time(stand.space, launch, &timing, us, &error), ARFUSE_OK);
+    const double all = 3 * alone[0] + 2 * alone[1] + 2 * alone[2];
+    assert_true(fabs(us[0] * 7 / all - 1) < 1e-9);
+    assert_true(fabs((arf_model_device.now(stand.device) - before) * 1e6 - all) < 3);
+    launch[2].tokens = 8193;
+    assert_int_equal(arf_model_device.time(stand.space, launch, &timing, us, &error), ARFUSE_USAGE);
+    assert_non_null(strstr(error.text, "8193"));
+    tear_down(&stand);
+}
+
 static void test_launch_is_checked(void **state)
 {
     (void)state;
@@ -590,6 +616,7 @@ int main(void)
         cmocka_unit_test(test_plan_that_does_not_compile),
         cmocka_unit_test(test_memory_runs_out),
         cmocka_unit_test(test_slow_rank_and_clock_drop),
+        cmocka_unit_test(test_a_mixed_segment_is_the_sum_of_its_calls),
         cmocka_unit_test(test_launch_is_checked),
     };
     return cmocka_run_group_tests_name("model", tests, NULL, NULL);

@@ -95,6 +95,33 @@ static void test_coarse_order_is_a_permutation(void **state)
     }
 }
 
+/* Small batches come as often as large ones, by octave, and none out of range. */
+static void test_mixes(void **state)
+{
+    (void)state;
+    enum { COUNT = 64 };
+    int64_t a[COUNT], b[COUNT], other[COUNT];
+    int same = 0, octave[9] = {0};
+    arf_tokens_mix(7, 256, a, COUNT);
+    arf_tokens_mix(7, 256, b, COUNT);
+    arf_tokens_mix(8, 256, other, COUNT);
+    for (int i = 0; i < COUNT; i++) {
+        assert_int_equal(a[i], b[i]);
+        assert_in_range(a[i], 1, 256);
+        same += a[i] == other[i];
+        int at = 0;
+        while (a[i] >> (at + 1) > 0)
+            at++;
+        octave[at]++;
+    }
+    assert_true(same < COUNT / 2);
+    for (int at = 0; at < 8; at++)
+        assert_true(octave[at] > 0);
+    arf_tokens_mix(1, 1, a, COUNT);
+    for (int i = 0; i < COUNT; i++)
+        assert_int_equal(a[i], 1);
+}
+
 static void test_numbers(void **state)
 {
     (void)state;
@@ -116,6 +143,7 @@ int main(void)
         cmocka_unit_test(test_default_ladder),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_coarse_order_is_a_permutation),
+        cmocka_unit_test(test_mixes),
         cmocka_unit_test(test_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,7 +22,7 @@
 typedef struct timing_graph {
     arf_cuda_space *space;
     const arf_launch *launch;
-    int calls;
+    const arf_timing *timing;
     CUdeviceptr flood; /* decode: memory larger than the L2 */
     uint64_t flood_packs;
     CUdeviceptr ranges; /* decode: arf_fill_range [count] */
@@ -99,11 +99,12 @@ static arfuse_status fill(const timing_graph *graph, arf_error *error)
 static arfuse_status record(const timing_graph *graph, bool with_calls, arf_error *error)
 {
     ARF_TRY(stamp(graph, 0, 0, error));
-    for (int i = 0; i < graph->calls; i++) {
+    for (int i = 0; i < graph->timing->calls; i++) {
+        const arf_launch *launch = arf_timing_launch(graph->timing, graph->launch, i);
         if (graph->flood != 0)
             ARF_TRY(fill(graph, error));
         if (with_calls)
-            ARF_TRY(arf_cuda_enqueue(graph->space, graph->launch, graph->space->stream, error));
+            ARF_TRY(arf_cuda_enqueue(graph->space, launch, graph->space->stream, error));
     }
     return stamp(graph, 1, ARF_STAMP_ONLY, error);
 }
@@ -188,16 +189,27 @@ static int written_operands(const arf_shape *shape, const arf_launch *launch,
                      slots * (from->weights_type == ARFUSE_WEIGHTS_FP32 ? 4 : 2));
 }
 
+/* One filler serves all calls of a mixed segment: it writes what the largest of them reads. */
+static const arf_launch *largest(const timing_graph *graph)
+{
+    const arf_launch *most = graph->launch;
+    for (int i = 1; i < arf_timing_launches(graph->timing); i++)
+        if (graph->launch[i].tokens > most->tokens)
+            most = &graph->launch[i];
+    return most;
+}
+
 static arfuse_status make_filler(timing_graph *graph, arf_error *error)
 {
     arf_cuda_space *space = graph->space;
     const arf_driver *driver = driver_of(space);
     arf_fill_range range[OPERANDS_WRITTEN * ARF_VIEW_LOCAL_RANKS];
     int ranks = space->base.device->team->local_ranks;
-    const arfuse_operands *from = graph->launch->operands;
+    const arf_launch *launch = largest(graph);
+    const arfuse_operands *from = launch->operands;
     for (int r = 0; r < ranks; r++) {
         graph->count +=
-            written_operands(&space->base.spec.shape, graph->launch, from, range + graph->count);
+            written_operands(&space->base.spec.shape, launch, from, range + graph->count);
         from = (const arfuse_operands *)(const void *)((const char *)from + from->struct_size);
     }
     uint64_t bytes = FILLER_L2_SIZES * device_of(space)->l2_bytes;
@@ -233,7 +245,7 @@ static arfuse_status time_decode(timing_graph *graph, double *ns, arf_error *err
 static arfuse_status time_here(arf_cuda_space *space, const arf_launch *launch,
                                const arf_timing *timing, double *us, arf_error *error)
 {
-    timing_graph graph = {.space = space, .launch = launch, .calls = timing->calls};
+    timing_graph graph = {.space = space, .launch = launch, .timing = timing};
     int ranks = space->base.device->team->local_ranks;
     int threads = (space->base.spec.shape.tp_size + 31) / 32 * 32;
     ARF_TRY(ready_plain(space, "team_barrier", threads, &space->barrier, error));
@@ -248,12 +260,15 @@ arfuse_status arf_cuda_time(arf_space *base, const arf_launch *launch, const arf
                             double *us, arf_error *error)
 {
     arf_cuda_space *space = (arf_cuda_space *)base;
-    ARF_TRY(arf_cuda_check(space, launch, error));
+    for (int i = 0; i < arf_timing_launches(timing); i++)
+        ARF_TRY(arf_cuda_check(space, &launch[i], error));
     if (device_of(space)->timing[0] != '\0') /* equal on all ranks */
         return arf_fail(error, ARFUSE_HARDWARE, "times are refused: %s", device_of(space)->timing);
-    if (timing->calls < 1 || launch->tokens < 1)
-        return arf_fail(error, ARFUSE_USAGE, "timing %d calls of %lld tokens: at least one of each",
-                        timing->calls, (long long)launch->tokens);
+    for (int i = 0; i < arf_timing_launches(timing); i++)
+        if (timing->calls < 1 || launch[i].tokens < 1)
+            return arf_fail(error, ARFUSE_USAGE,
+                            "timing %d calls of %lld tokens: at least one of each", timing->calls,
+                            (long long)launch[i].tokens);
     ARF_TRY(arf_cuda_enter(device_of(space), error));
     arfuse_status status = time_here(space, launch, timing, us, error);
     arf_cuda_leave(device_of(space));

@@ -220,7 +220,6 @@ static void time_one(void *context, int local)
 {
     job *j = context;
     arf_host_rank *self = &j->space->local[local];
-    const arfuse_operands *operands = operands_of(j->launch, local);
     const bool decode = j->timing->policy == ARF_DECODE;
     const int64_t bytes = decode ? filler_bytes(j->space) : 0;
     if (decode && self->filler == NULL) {
@@ -234,15 +233,17 @@ static void time_one(void *context, int local)
     if (arf_host_barrier(self))
         start = now_us();
     for (int i = 0; i < j->timing->calls; i++) {
+        const arf_launch *launch = arf_timing_launch(j->timing, j->launch, i);
+        const arfuse_operands *operands = operands_of(launch, local);
         if (decode) {
             if (self->filler)
                 stream(self->filler, bytes);
-            touch(j->space, j->launch, operands);
+            touch(j->space, launch, operands);
             if (!arf_host_barrier(self))
                 break;
             start = now_us();
         }
-        run_call(self, j->launch, operands);
+        run_call(self, launch, operands);
         if (decode)
             spent += now_us() - start;
     }
@@ -259,7 +260,8 @@ arfuse_status arf_host_time(arf_space *base, const arf_launch *launch, const arf
     if (timing->calls < 1)
         return arf_fail(error, ARFUSE_USAGE, "timing %d calls: expected at least one",
                         timing->calls);
-    ARF_TRY(check_launch(j.space, launch, error));
+    for (int i = 0; i < arf_timing_launches(timing); i++)
+        ARF_TRY(check_launch(j.space, &launch[i], error));
     arf_host_workers_run(((arf_host_instance *)base->device)->workers, time_one, &j);
     ARF_TRY(report(j.space, error));
     for (int local = 0; local < base->device->team->local_ranks; local++) {

@@ -357,16 +357,23 @@ static arfuse_status model_time(arf_space *space, const arf_launch *launch,
 {
     model_space *model = (model_space *)space;
     model_device *device = device_of(space);
-    model_call call;
-    ARF_TRY(check_call(model, launch, &call, error));
+    const arf_team *team = space->device->team;
+    const int launches = arf_timing_launches(timing);
+    double all[ARF_MAX_RANKS] = {0}, longest = 0.0;
     if (timing->calls < 1)
         return arf_fail(error, ARFUSE_USAGE, "time: %d calls, expected at least 1", timing->calls);
-    ARF_TRY(play_faults(model, &call, error));
-
-    const arf_team *team = space->device->team;
-    double graph_us = device->model.graph_us / timing->calls, longest = 0.0;
+    for (int i = 0; i < launches && i < timing->calls; i++) {
+        const int times =
+            (timing->calls - i + launches - 1) / launches; /* that it takes its turn */
+        model_call call;
+        ARF_TRY(check_call(model, &launch[i], &call, error));
+        ARF_TRY(play_faults(model, &call, error));
+        for (int rank = 0; rank < team->tp_size; rank++)
+            all[rank] += rank_time(model, &call, timing->policy, rank, timing->round) * times /
+                         timing->calls;
+    }
     for (int rank = 0; rank < team->tp_size; rank++) {
-        double rank_us = rank_time(model, &call, timing->policy, rank, timing->round) + graph_us;
+        const double rank_us = all[rank] + device->model.graph_us / timing->calls;
         longest = fmax(longest, rank_us);
         if (rank >= team->first_rank && rank < team->first_rank + team->local_ranks)
             us[rank - team->first_rank] = rank_us;
