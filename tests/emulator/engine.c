@@ -307,6 +307,10 @@ static void end_thread(emu_engine *engine, emu_thread *thread)
     thread->fiber = NULL;
     if (++block->ended < block->threads)
         return;
+    if (block->copies > 0)
+        snprintf(engine->message, sizeof engine->message,
+                 "%.160s: a block ends while %d copies to its shared memory are under way",
+                 grid->launch.unit->name, block->copies);
     if (!block->triggered)
         grid->triggered_blocks++;
     block->triggered = true;

@@ -9,72 +9,96 @@ static emu_thread *self(void)
     return emu_running->running;
 }
 
-/* ---- lanes ---------------------------------------------------------------------------------- */
+/* ---- barriers -------------------------------------------------------------------------------- */
 
-float emu_lane_xor(float value, int mask)
+/* All `threads` of them arrive; each then knows what all knew, if it orders memory. */
+static void meet(emu_barrier *barrier, int threads, bool orders, const char *doing)
 {
     emu_thread *thread = self();
-    emu_block *block = thread->block;
-    const int index = (int)thread->place.thread.x, lane = index % EMU_WARP;
-    emu_warp *warp = &block->warp[index / EMU_WARP];
-    const unsigned parity = warp->phase & 1;
-    for (int i = index - lane; i < index - lane + EMU_WARP; i++)
-        if (i >= block->threads || block->thread[i].state == EMU_ENDED)
-            emu_complain("exchanges with lane %d, which has ended or never was", i % EMU_WARP);
-    warp->value[parity][lane] = value;
-    if (++warp->arrived == EMU_WARP) {
-        warp->arrived = 0;
-        warp->phase++;
-        emu_wake(block, warp);
+    if (orders)
+        emu_know(&barrier->known, &thread->known);
+    if (++barrier->arrived == threads) {
+        barrier->arrived = 0;
+        barrier->phase++;
+        barrier->result = barrier->any;
+        barrier->any = 0;
+        barrier->passed = barrier->known;
+        barrier->known = (emu_known){{0}};
+        emu_wake(thread->block, barrier);
     } else {
-        emu_yield(EMU_BLOCKED, warp, "exchanges with its warp");
+        emu_yield(EMU_BLOCKED, barrier, doing);
     }
-    return warp->value[parity][lane ^ mask];
+    emu_know(&thread->known, &barrier->passed);
 }
 
-/* ---- the block ------------------------------------------------------------------------------ */
-
-static emu_barrier *arrive(int id, int threads)
+int emu_group_any(int id, int threads, int condition)
 {
-    emu_barrier *barrier = &self()->block->barrier[id];
-    if (id < 0 || id >= EMU_BARRIERS || threads > self()->block->threads)
+    emu_block *block = self()->block;
+    if (id < 0 || id >= EMU_BARRIERS || threads > block->threads || threads % EMU_WARP != 0)
         emu_complain("barrier %d for %d threads", id, threads);
-    if (++barrier->arrived < threads)
-        return NULL;
-    barrier->arrived = 0;
-    barrier->phase++;
-    barrier->result = barrier->any;
-    barrier->any = 0;
-    emu_wake(self()->block, barrier);
-    return barrier;
+    block->barrier[id].any |= condition != 0;
+    meet(&block->barrier[id], threads, true, "waits at a barrier of its block");
+    return block->barrier[id].result;
 }
-
-static void sync(int id, int threads)
+void emu_group_barrier(int id, int threads)
 {
-    if (arrive(id, threads) == NULL)
-        emu_yield(EMU_BLOCKED, &self()->block->barrier[id], "waits at a barrier of its block");
+    emu_group_any(id, threads, 0);
 }
-
 int emu_block_any(int condition)
 {
     emu_block *block = self()->block;
     if (block->ended > 0)
         emu_complain("a barrier of the block: %d of its threads have ended", block->ended);
-    block->barrier[0].any |= condition != 0;
-    sync(0, block->threads);
-    return block->barrier[0].result;
+    return emu_group_any(0, block->threads, condition);
 }
 void emu_block_barrier(void)
 {
     emu_block_any(0);
 }
-void emu_named_sync(int barrier, int threads)
+
+/* ---- lanes ---------------------------------------------------------------------------------- */
+
+static emu_warp *meet_warp(unsigned value, bool orders, unsigned *parity)
 {
-    sync(barrier, threads);
+    emu_thread *thread = self();
+    emu_block *block = thread->block;
+    const int index = (int)thread->place.thread.x, lane = index % EMU_WARP;
+    emu_warp *warp = &block->warp[index / EMU_WARP];
+    for (int i = index - lane; i < index - lane + EMU_WARP; i++)
+        if (i >= block->threads || block->thread[i].state == EMU_ENDED)
+            emu_complain("meets lane %d, which has ended or never was", i % EMU_WARP);
+    *parity = warp->exchange.phase & 1;
+    warp->value[*parity][lane] = value;
+    meet(&warp->exchange, EMU_WARP, orders, "meets its warp");
+    return warp;
 }
-void emu_named_arrive(int barrier, int threads)
+const unsigned *emu_lanes(unsigned value)
 {
-    arrive(barrier, threads);
+    unsigned parity;
+    const emu_warp *warp = meet_warp(value, false, &parity);
+    return warp->value[parity];
+}
+void emu_warp_barrier(void)
+{
+    unsigned parity;
+    meet_warp(0, true, &parity);
+}
+
+/* ---- words and phases in shared memory --------------------------------------------------------
+ */
+
+void emu_tell(unsigned *at, unsigned value)
+{
+    emu_maybe_yield("tells");
+    emu_know(&emu_note(at)->known, &self()->known);
+    *at = value;
+    emu_running->version++;
+}
+unsigned emu_heard(const unsigned *at)
+{
+    emu_poll(at);
+    emu_know(&self()->known, &emu_note(at)->known);
+    return *at;
 }
 
 /* ---- the cluster ---------------------------------------------------------------------------- */
@@ -85,6 +109,7 @@ void emu_cluster_arrive(void)
     emu_cluster *cluster = thread->block->cluster;
     if (thread->cluster_phase != cluster->phase)
         emu_complain("arrives twice at the barrier of its cluster");
+    emu_deliver_known(thread); /* stronger than the promise: for all, not for the cluster */
     thread->cluster_phase++;
     if (++cluster->arrived < cluster->blocks * thread->block->threads)
         return;

@@ -39,12 +39,24 @@ unsigned long long emu_swap_if(unsigned long long *at, unsigned long long expect
                                unsigned long long wanted);
 unsigned emu_count(unsigned *at, int ordered);
 
-float emu_lane_xor(float value, int mask);
+/* Values of all 32 lanes, by lane; they stand until this lane's next exchange but one. No order. */
+const unsigned *emu_lanes(unsigned value);
+void emu_warp_barrier(void);
 void emu_block_barrier(void);
 int emu_block_any(int condition);
-/* Named barriers 1 to 15 of a block, for `threads` of it; arriving does not wait. */
-void emu_named_sync(int barrier, int threads);
-void emu_named_arrive(int barrier, int threads);
+/* Named barriers 1 to 15 of a block, for `threads` of it. */
+void emu_group_barrier(int barrier, int threads);
+int emu_group_any(int barrier, int threads, int condition);
+
+/* Words in shared memory, release and acquire at block scope. Hearing is a poll. */
+void emu_tell(unsigned *at, unsigned value);
+unsigned emu_heard(const unsigned *at);
+
+/* Phases: mbarriers in shared memory, and copies that arrive at them. */
+void emu_phase_init(unsigned long long *phase, int arrivals);
+void emu_phase_arrive(unsigned long long *phase, unsigned expected_bytes);
+void emu_phase_wait(unsigned long long *phase, unsigned parity);
+void emu_bulk_load(void *to, const void *from, unsigned bytes, unsigned long long *phase);
 
 void emu_cluster_arrive(void);
 void emu_cluster_wait(void);

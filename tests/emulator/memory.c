@@ -1,15 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Global memory. A store may be under way for a while: its block sees it at
- * once, others when it is delivered. Each block's stores under way are delivered
- * in any order, the bf16 values of one arf_send apart; all of them before the
- * block's next release, and before its grid has ended. That a release delivers
- * those of the whole block, not only what its thread has done or seen, is
- * stronger than the promise.
+ * Global memory. A store may be under way for a while: its thread sees it at
+ * once, and so do others of the block that a barrier put behind it; everybody
+ * else when it is delivered. Stores of a block are delivered in any order, the
+ * bf16 values of one arf_send apart. A release delivers what its thread has done
+ * or knows of; the end of the grid delivers all.
  */
 #include <string.h>
 
 #include "emulator/state.h"
+
+/* ---- who knows what ------------------------------------------------------------------------- */
+
+void emu_know(emu_known *to, const emu_known *also)
+{
+    for (int i = 0; i < EMU_PENDING / 64; i++)
+        to->bit[i] |= also->bit[i];
+}
+static bool knows(const emu_known *known, int index)
+{
+    return known->bit[index / 64] >> index % 64 & 1;
+}
+static void forget(emu_known *known, int index)
+{
+    known->bit[index / 64] &= ~(UINT64_C(1) << index % 64);
+}
+
+emu_noted *emu_note(const void *at)
+{
+    emu_block *block = emu_running->current;
+    for (int i = 0; i < block->notes; i++)
+        if (block->noted[i].at == at)
+            return &block->noted[i];
+    if (block->notes == EMU_NOTED)
+        emu_complain("more than %d words order its threads", EMU_NOTED);
+    block->noted[block->notes].at = at;
+    return &block->noted[block->notes++];
+}
+
+/* ---- delivery ------------------------------------------------------------------------------- */
 
 static void write_now(emu_engine *engine, const emu_pending *store)
 {
@@ -17,16 +46,46 @@ static void write_now(emu_engine *engine, const emu_pending *store)
     engine->version++;
 }
 
-static void deliver(emu_engine *engine, emu_block *block, int index)
+static void deliver(emu_block *block, int index)
 {
-    write_now(engine, &block->pending[index]);
-    block->pending[index] = block->pending[--block->pending_count];
+    write_now(emu_running, &block->pending[index]);
+    block->pending[index].bytes = 0;
+    block->pending_count--;
+    for (int i = 0; i < block->threads; i++)
+        forget(&block->thread[i].known, index);
+    for (int i = 0; i < (block->threads + EMU_WARP - 1) / EMU_WARP; i++) {
+        forget(&block->warp[i].exchange.known, index);
+        forget(&block->warp[i].exchange.passed, index);
+    }
+    for (int i = 0; i < EMU_BARRIERS; i++) {
+        forget(&block->barrier[i].known, index);
+        forget(&block->barrier[i].passed, index);
+    }
+    for (int i = 0; i < block->notes; i++)
+        forget(&block->noted[i].known, index);
+}
+
+/* A random one of those that are under way. */
+static void deliver_one(emu_block *block)
+{
+    int index = (int)emu_random(emu_running, EMU_PENDING);
+    while (block->pending[index].bytes == 0)
+        index = (index + 1) % EMU_PENDING;
+    deliver(block, index);
 }
 
 void emu_deliver_all(emu_block *block)
 {
     while (block->pending_count > 0)
-        deliver(emu_running, block, (int)emu_random(emu_running, (uint64_t)block->pending_count));
+        deliver_one(block);
+}
+
+void emu_deliver_known(emu_thread *thread)
+{
+    emu_block *block = thread->block;
+    for (int i = 0; i < EMU_PENDING && block->pending_count > 0; i++)
+        if (block->pending[i].bytes > 0 && knows(&thread->known, i))
+            deliver(block, i);
 }
 
 bool emu_deliver_any(emu_engine *engine)
@@ -36,23 +95,25 @@ bool emu_deliver_any(emu_engine *engine)
     const int start = (int)emu_random(engine, (uint64_t)engine->alive_count);
     for (int i = 0; i < engine->alive_count; i++) {
         emu_block *block = engine->alive[(start + i) % engine->alive_count];
-        if (block->pending_count == 0)
+        if (block->copies > 0 && (block->pending_count == 0 || emu_random(engine, 2) == 0))
+            emu_copy_complete(block, (int)emu_random(engine, (uint64_t)block->copies));
+        else if (block->pending_count > 0)
+            deliver_one(block);
+        else
             continue;
-        deliver(engine, block, (int)emu_random(engine, (uint64_t)block->pending_count));
         return true;
     }
     return false;
 }
 
-/* To one address stores stay in order, and what is read there is the newest. */
+/* To one address stores stay in order. */
 static void deliver_overlapping(emu_block *block, const char *at, unsigned bytes)
 {
-    for (int i = 0; i < block->pending_count;)
-        if (block->pending[i].at < at + bytes &&
-            at < block->pending[i].at + block->pending[i].bytes)
-            deliver(emu_running, block, i);
-        else
-            i++;
+    for (int i = 0; i < EMU_PENDING && block->pending_count > 0; i++) {
+        const emu_pending *store = &block->pending[i];
+        if (store->bytes > 0 && store->at < at + bytes && at < store->at + store->bytes)
+            deliver(block, i);
+    }
 }
 
 static void put(char *at, const void *value, unsigned bytes)
@@ -67,24 +128,34 @@ static void put(char *at, const void *value, unsigned bytes)
         return;
     }
     if (block->pending_count == EMU_PENDING)
-        deliver(engine, block, (int)emu_random(engine, EMU_PENDING));
-    block->pending[block->pending_count++] = store;
+        deliver_one(block);
+    int index = 0;
+    while (block->pending[index].bytes > 0)
+        index++;
+    block->pending[index] = store;
+    block->pending_count++;
+    engine->running->known.bit[index / 64] |= UINT64_C(1) << index % 64;
 }
 
-/* What this block stored and what is read together: the newest of each byte. */
+/* What stands there, with what this thread has stored or knows of. */
 static void get(const char *at, void *value, unsigned bytes)
 {
     const emu_block *block = emu_running->current;
     memcpy(value, at, bytes);
-    for (int i = 0; i < block->pending_count; i++) {
+    if (block->pending_count == 0)
+        return;
+    for (int i = 0; i < EMU_PENDING; i++) {
         const emu_pending *store = &block->pending[i];
-        if (store->at >= at + bytes || at >= store->at + store->bytes)
+        if (store->bytes == 0 || store->at >= at + bytes || at >= store->at + store->bytes ||
+            !knows(&emu_running->running->known, i))
             continue;
         for (unsigned b = 0; b < store->bytes; b++)
             if (store->at + b >= at && store->at + b < at + bytes)
                 ((unsigned char *)value)[store->at + b - at] = store->value[b];
     }
 }
+
+/* ---- what threads do ------------------------------------------------------------------------- */
 
 void emu_load(const void *at, void *value, unsigned bytes)
 {
@@ -121,11 +192,9 @@ void emu_send(void *at, const void *value, unsigned bytes)
 /* Looks that found nothing new in all of memory, after which a thread waits until there is. */
 enum { IDLE_LOOKS = 12 };
 
-static void look(const void *at, void *value, unsigned bytes)
+void emu_poll(const void *at)
 {
     emu_thread *thread = emu_running->running;
-    if ((uintptr_t)at % bytes != 0)
-        emu_complain("a load of %u bytes at %p is not aligned", bytes, at);
     if (thread->seen != emu_running->version)
         thread->idle_looks = 0;
     if (thread->idle_looks >= IDLE_LOOKS)
@@ -134,24 +203,27 @@ static void look(const void *at, void *value, unsigned bytes)
         emu_maybe_yield("looks");
     thread->idle_looks++;
     thread->seen = emu_running->version;
-    get(at, value, bytes);
 }
 
 void emu_look(const void *at, void *value, unsigned bytes)
 {
-    look(at, value, bytes);
+    if ((uintptr_t)at % bytes != 0)
+        emu_complain("a load of %u bytes at %p is not aligned", bytes, at);
+    emu_poll(at);
+    get(at, value, bytes);
 }
 
 unsigned long long emu_look_acquire(const unsigned long long *at)
 {
     unsigned long long value;
-    look(at, &value, sizeof value);
+    emu_look(at, &value, sizeof value);
     return value;
 }
 
 void emu_send_release(unsigned long long *at, unsigned long long value)
 {
-    emu_deliver_all(emu_running->current);
+    emu_maybe_yield("releases");
+    emu_deliver_known(emu_running->running);
     emu_store(at, &value, sizeof value);
 }
 
@@ -172,7 +244,7 @@ unsigned emu_count(unsigned *at, int ordered)
 {
     emu_maybe_yield("counts");
     if (ordered)
-        emu_deliver_all(emu_running->current);
+        emu_deliver_known(emu_running->running);
     deliver_overlapping(emu_running->current, (const char *)at, sizeof *at);
     emu_running->version++;
     return (*at)++;

@@ -120,7 +120,36 @@ ARF_DEVICE unsigned arf_least_halves(unsigned a, unsigned b)
 
 ARF_DEVICE float arf_lane_xor(float value, int mask)
 {
-    return emu_lane_xor(value, mask);
+    const unsigned *lane = emu_lanes(__float_as_uint(value));
+    return __uint_as_float(lane[threadIdx.x % 32 ^ (unsigned)mask]);
+}
+ARF_DEVICE int arf_lane_value(int value, int lane)
+{
+    return (int)emu_lanes((unsigned)value)[lane % 32];
+}
+ARF_DEVICE float arf_lane_value(float value, int lane)
+{
+    return __uint_as_float(emu_lanes(__float_as_uint(value))[lane % 32]);
+}
+ARF_DEVICE unsigned arf_lane_least(unsigned value)
+{
+    const unsigned *lane = emu_lanes(value);
+    unsigned least = value;
+    for (int i = 0; i < 32; i++)
+        least = lane[i] < least ? lane[i] : least;
+    return least;
+}
+ARF_DEVICE int arf_lanes_where(bool condition)
+{
+    const unsigned *lane = emu_lanes(condition);
+    int count = 0;
+    for (int i = 0; i < 32; i++)
+        count += lane[i] != 0;
+    return count;
+}
+ARF_DEVICE void arf_warp_barrier(void)
+{
+    emu_warp_barrier();
 }
 ARF_DEVICE void arf_block_barrier(void)
 {
@@ -129,6 +158,47 @@ ARF_DEVICE void arf_block_barrier(void)
 ARF_DEVICE bool arf_block_any(bool condition)
 {
     return emu_block_any(condition) != 0;
+}
+ARF_DEVICE void arf_group_barrier(int name, int threads)
+{
+    emu_group_barrier(name, threads);
+}
+ARF_DEVICE bool arf_group_any(int name, int threads, bool condition)
+{
+    return emu_group_any(name, threads, condition) != 0;
+}
+ARF_DEVICE void arf_tell(unsigned *at, unsigned count)
+{
+    emu_tell(at, count);
+}
+ARF_DEVICE unsigned arf_heard(const unsigned *at)
+{
+    return emu_heard(at);
+}
+
+typedef arf_word arf_phase;
+ARF_DEVICE void arf_phase_init(arf_phase *phase, int arrivals)
+{
+    emu_phase_init(phase, arrivals);
+}
+ARF_DEVICE void arf_phases_ready(void)
+{
+}
+ARF_DEVICE void arf_phase_arrive(arf_phase *phase)
+{
+    emu_phase_arrive(phase, 0);
+}
+ARF_DEVICE void arf_phase_expect(arf_phase *phase, unsigned bytes)
+{
+    emu_phase_arrive(phase, bytes);
+}
+ARF_DEVICE void arf_phase_wait(arf_phase *phase, unsigned parity)
+{
+    emu_phase_wait(phase, parity);
+}
+ARF_DEVICE void arf_bulk_load(void *to, const void *from, unsigned bytes, arf_phase *phase)
+{
+    emu_bulk_load(to, from, bytes, phase);
 }
 ARF_DEVICE void arf_cluster_arrive(void)
 {
@@ -187,6 +257,10 @@ ARF_DEVICE unsigned arf_load_once2(const void *at)
     return emu_loaded<unsigned short>(at);
 }
 ARF_DEVICE arf_pack arf_load_gpu(const void *at)
+{
+    return emu_loaded<arf_pack>(at);
+}
+ARF_DEVICE arf_pack arf_load_kept(const void *at)
 {
     return emu_loaded<arf_pack>(at);
 }

@@ -7,7 +7,7 @@
 #include "emulator/fiber.h"
 #include "emulator/machine.h"
 
-enum { EMU_WARP = 32, EMU_BARRIERS = 16, EMU_PENDING = 96 };
+enum { EMU_WARP = 32, EMU_BARRIERS = 16, EMU_PENDING = 128, EMU_NOTED = 64, EMU_COPIES = 16 };
 
 typedef enum emu_thread_state {
     EMU_READY,
@@ -19,7 +19,14 @@ typedef enum emu_thread_state {
 typedef struct emu_block emu_block;
 typedef struct emu_grid emu_grid;
 
+/* Of a block's stores under way, by their place: those that a thread has made or seen through a
+ * barrier, so that its release comes behind them. */
+typedef struct emu_known {
+    uint64_t bit[EMU_PENDING / 64];
+} emu_known;
+
 typedef struct emu_thread {
+    emu_known known;
     emu_fiber *fiber;
     emu_block *block;
     emu_place place;
@@ -29,19 +36,18 @@ typedef struct emu_thread {
     uint64_t seen;          /* memory version at its last look */
     unsigned idle_looks;    /* looks since, that found nothing new in all of memory */
     unsigned cluster_phase; /* arrivals at the cluster's barrier so far */
-    unsigned lane_phase;
 } emu_thread;
 
 typedef struct emu_barrier {
     int arrived;
     unsigned phase;
     int any, result;
+    emu_known known, passed; /* of those that have arrived; of the last phase */
 } emu_barrier;
 
 typedef struct emu_warp {
-    float value[2][EMU_WARP]; /* by the parity of the exchange */
-    int arrived;
-    unsigned phase;
+    unsigned value[2][EMU_WARP]; /* by the parity of the exchange */
+    emu_barrier exchange;
 } emu_warp;
 
 /* The blocks that share distributed shared memory and a barrier; of one block without a cluster. */
@@ -60,6 +66,20 @@ typedef struct emu_pending {
     unsigned char value[16];
 } emu_pending;
 
+/* What stands behind a word in shared memory by which threads of a block order themselves. */
+typedef struct emu_noted {
+    const void *at;
+    emu_known known;
+} emu_noted;
+
+/* A bulk copy under way. */
+typedef struct emu_copy {
+    char *to;
+    const char *from;
+    unsigned bytes;
+    unsigned long long *phase;
+} emu_copy;
+
 struct emu_block {
     emu_grid *grid;
     emu_cluster *cluster;
@@ -73,8 +93,10 @@ struct emu_block {
     emu_barrier barrier[EMU_BARRIERS];
     emu_warp *warp;
     char *shared; /* while another block's stands in the unit */
-    int pending_count;
-    emu_pending pending[EMU_PENDING];
+    int pending_count, copies, notes;
+    emu_pending pending[EMU_PENDING]; /* bytes 0: free */
+    emu_copy copy[EMU_COPIES];
+    emu_noted noted[EMU_NOTED];
 };
 
 struct emu_grid {
@@ -120,7 +142,14 @@ char *emu_shared_of(emu_block *block, const void *at);
 /* NULL, or what stepped over the end of the dynamic part. */
 const char *emu_shared_check(emu_block *block);
 
+/* copies.c */
+void emu_copy_complete(emu_block *block, int index);
+
 /* memory.c */
+void emu_know(emu_known *to, const emu_known *also);
+emu_noted *emu_note(const void *at); /* of the block that runs */
+void emu_poll(const void *at);       /* a look somewhere lets others go on */
+void emu_deliver_known(emu_thread *thread);
 void emu_deliver_all(emu_block *block);
 bool emu_deliver_any(emu_engine *engine);
 
