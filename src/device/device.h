@@ -125,6 +125,10 @@ typedef struct arf_device_ops {
     arfuse_status (*time)(arf_space *space, const arf_launch *launch, const arf_timing *timing,
                           double *us, arf_error *error);
 
+    /* Why times mean nothing here, equal on all ranks; NULL: they do. A device without this
+     * function always times. */
+    const char *(*untimed)(const arf_device *device);
+
     /* One host read: ARFUSE_OK, or ARFUSE_TIMEOUT and the first culprit. */
     arfuse_status (*state)(const arf_space *space, arfuse_culprit *culprit);
 

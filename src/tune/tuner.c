@@ -33,6 +33,10 @@ static arfuse_status judge_device(const arf_tune_options *o, const arf_device *d
     if (o->gpu_sharing && !gpu)
         return arf_fail(error, ARFUSE_USAGE, "--gpu-sharing: the %s device has no GPU to share",
                         device->ops->name);
+    /* Every task here ends in times, and a probe says what would stop one. */
+    const char *untimed = device->ops->untimed != NULL ? device->ops->untimed(device) : NULL;
+    if (untimed != NULL)
+        return arf_fail(error, ARFUSE_HARDWARE, "times are refused: %s", untimed);
     return ARFUSE_OK;
 }
 

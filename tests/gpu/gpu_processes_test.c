@@ -15,10 +15,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "gpu/gpu.h"
+#include "gpu/peers.h"
 #include "support/processes_bootstrap.h"
 
-enum { HIDDEN = 6144, TOP_K = 10, MOST_TOKENS = 33, FORMS = 10, MOST = 16 };
+enum { MOST = 16 };
 #define WRITTEN_NAN 0x7fff
 #define DEAD_LIMIT_SECONDS 1.0
 
@@ -44,104 +44,6 @@ typedef struct test_part {
     verdict *all; /* shared, by process */
 } test_part;
 
-/* ---- forms: protocol, pattern, tuning -----------------------------------------------------------
- */
-
-static arf_plan form_of(int index, arf_pattern *pattern, const char **name)
-{
-    static const struct {
-        arf_protocol protocol;
-        int kernels, owner;
-        const char *name;
-    } forms[FORMS / 2] = {{ARF_LL, 2, 0, "ll"},
-                          {ARF_LL, 1, 0, "ll, one kernel"},
-                          {ARF_BT, 0, 0, "bt"},
-                          {ARF_BT, 0, 1, "bt by slices"},
-                          {ARF_UNFUSED, 0, 0, "unfused"}};
-    *pattern = (arf_pattern)(index % 2);
-    *name = forms[index / 2].name;
-    if (index == 7) { /* slices are tested by the other pattern; separate has no other */
-        *name = "separate";
-        return gpu_plan(ARF_SEPARATE, ARF_FINALIZE);
-    }
-    arf_plan plan = gpu_plan(forms[index / 2].protocol, *pattern);
-    gpu_set(&plan, *pattern, "kernels", forms[index / 2].kernels);
-    gpu_set(&plan, *pattern, "owner", forms[index / 2].owner);
-    return plan;
-}
-
-static arf_shape shape(void)
-{
-    return (arf_shape){ranks * local_ranks, HIDDEN, TOP_K, ARF_ON, ARF_ON, ARF_ON};
-}
-
-/* ---- one process's end --------------------------------------------------------------------------
- */
-
-typedef struct peer {
-    arf_team team;
-    arf_cuda *cuda;
-    arf_cuda_space *space;
-    arf_trial *trial;
-} peer;
-
-static void close_peer(peer *at)
-{
-    arf_trial_destroy(at->trial);
-    if (at->space != NULL)
-        arf_cuda_space_destroy(&at->space->base);
-    if (at->cuda != NULL)
-        arf_device_close(&at->cuda->base);
-    *at = (peer){0};
-}
-
-static arf_space_spec spec_of(double limit)
-{
-    arf_space_spec spec = {.shape = shape(), .wait_limit_seconds = limit};
-    spec.capacity[ARF_LL] = spec.capacity[ARF_BT] = spec.capacity[ARF_UNFUSED] =
-        spec.capacity[ARF_SEPARATE] = MOST_TOKENS;
-    return spec;
-}
-
-static arfuse_status open_device(const arfuse_bootstrap *bootstrap, peer *at, arf_error *error)
-{
-    arf_device_options options = {.spec = "cuda", .cuda_ordinal = 0, .gpu_sharing = true};
-    arf_device *device = NULL;
-    *at = (peer){0};
-    ARF_TRY(arf_team_create(bootstrap, local_ranks, &at->team, error));
-    ARF_TRY(arf_cuda_device.open(&options, &at->team, &device, error));
-    at->cuda = (arf_cuda *)device;
-    return ARFUSE_OK;
-}
-
-static arfuse_status open_peer(const arfuse_bootstrap *bootstrap, double limit, peer *at,
-                               arf_error *error)
-{
-    arf_space *space = NULL;
-    arf_shape of = shape();
-    arf_space_spec spec = spec_of(limit);
-    ARF_TRY(open_device(bootstrap, at, error));
-    ARF_TRY(arf_cuda_space_create(&at->cuda->base, &spec, &space, error));
-    at->space = (arf_cuda_space *)space;
-    arfuse_status status = arf_trial_create(&at->cuda->base, &of, MOST_TOKENS, ARF_TRIAL_RANDOM, 11,
-                                            &at->trial, error);
-    return arf_team_vote(&at->team, status, error);
-}
-
-static bool side_by_side(const peer *at)
-{
-    return at->cuda->timing[0] == '\0';
-}
-
-static arfuse_status prepare(peer *at, int form, int tokens, arf_launch *launch, const char **name,
-                             arf_error *error)
-{
-    arf_pattern pattern;
-    arf_plan plan = form_of(form, &pattern, name);
-    *launch = arf_trial_launch(at->trial, pattern, tokens);
-    return arf_team_vote(&at->team, gpu_prepare(at->space, &plan, launch, error), error);
-}
-
 /* ---- bits ---------------------------------------------------------------------------------------
  */
 
@@ -164,16 +66,16 @@ static arfuse_status one_call(peer *at, const arf_launch *launch, bool in_graph,
 static arfuse_status run_bits(const arfuse_bootstrap *bootstrap, const test_part *part,
                               verdict *own, arf_error *error)
 {
-    static const int tokens[] = {MOST_TOKENS, 1, 5, 2};
+    static const int tokens[] = {PEER_TOKENS, 1, 5, 2};
     peer at;
     (void)part;
-    arfuse_status status = open_peer(bootstrap, 20, &at, error);
-    int sizes = status == ARFUSE_OK && side_by_side(&at) ? 4 : 2;
-    for (int form = 0; status == ARFUSE_OK && form < FORMS; form++)
+    arfuse_status status = peer_open(bootstrap, local_ranks, 20, &at, error);
+    int sizes = status == ARFUSE_OK && peer_side_by_side(&at) ? 4 : 2;
+    for (int form = 0; status == ARFUSE_OK && form < PEER_FORMS; form++)
         for (int i = 0; status == ARFUSE_OK && i < 2 * sizes; i++) {
             arf_launch launch;
             const char *name;
-            status = prepare(&at, form, tokens[i / 2], &launch, &name, error);
+            status = peer_prepare(&at, form, tokens[i / 2], &launch, &name, error);
             if (status == ARFUSE_NOT_SUPPORTED) {
                 arf_error_clear(error);
                 status = ARFUSE_OK;
@@ -192,7 +94,7 @@ static arfuse_status run_bits(const arfuse_bootstrap *bootstrap, const test_part
         own->text, sizeof own->text, "%d SMs seen, link %s, %d ranks a GPU, by %s",
         at.cuda ? at.cuda->sm_count : 0, at.cuda ? arf_link_name(at.cuda->key.link) : "unknown",
         at.cuda ? at.cuda->key.ranks_per_gpu : 0, at.cuda ? arf_way_name(at.cuda->way) : "nothing");
-    close_peer(&at);
+    peer_close(&at);
     return status;
 }
 
@@ -206,21 +108,21 @@ static arfuse_status run_times(const arfuse_bootstrap *bootstrap, const test_par
     arf_launch launch;
     const char *name;
     (void)part;
-    arfuse_status status = open_peer(bootstrap, 20, &at, error);
+    arfuse_status status = peer_open(bootstrap, local_ranks, 20, &at, error);
     size_t used = 0;
-    for (int form = 0; status == ARFUSE_OK && form < FORMS; form += 2) {
+    for (int form = 0; status == ARFUSE_OK && form < PEER_FORMS; form += 2) {
         double us[MOST] = {0};
         const arf_timing timing = {.calls = 100, .policy = ARF_WARM};
         arf_error refusal = ARF_ERROR_INIT;
-        status = prepare(&at, form, 1, &launch, &name, error);
+        status = peer_prepare(&at, form, 1, &launch, &name, error);
         if (status != ARFUSE_OK)
             break;
         status = arf_cuda_time(&at.space->base, &launch, &timing, us, &refusal);
-        if (side_by_side(&at) && status == ARFUSE_OK && us[0] > 0) {
+        if (peer_side_by_side(&at) && status == ARFUSE_OK && us[0] > 0) {
             used += (size_t)snprintf(own->text + used, sizeof own->text - used, "%s %.2f us; ",
                                      name, us[0]);
             own->passed++;
-        } else if (!side_by_side(&at) && status == ARFUSE_HARDWARE) {
+        } else if (!peer_side_by_side(&at) && status == ARFUSE_HARDWARE) {
             snprintf(own->text, sizeof own->text, "%.350s", refusal.text);
             own->passed++;
             status = ARFUSE_OK;
@@ -229,7 +131,7 @@ static arfuse_status run_times(const arfuse_bootstrap *bootstrap, const test_par
                               (int)status, us[0], refusal.text);
         status = arf_team_vote(&at.team, status, error);
     }
-    close_peer(&at);
+    peer_close(&at);
     return status;
 }
 
@@ -240,21 +142,23 @@ static arfuse_status run_times(const arfuse_bootstrap *bootstrap, const test_par
 static arfuse_status run_stress(const arfuse_bootstrap *bootstrap, const test_part *part,
                                 verdict *own, arf_error *error)
 {
-    enum { CALLS = 300, REPLAYS = 20 };
+    enum { CALLS = 300 };
     peer at;
     (void)part;
-    arfuse_status status = open_peer(bootstrap, 20, &at, error);
-    arf_launch launch[FORMS];
+    arfuse_status status = peer_open(bootstrap, local_ranks, 20, &at, error);
+    arf_launch launch[PEER_FORMS];
     int forms = 0;
-    for (int form = 0; status == ARFUSE_OK && form < FORMS; form++) {
+    for (int form = 0; status == ARFUSE_OK && form < PEER_FORMS; form++) {
         const char *name;
-        status = prepare(&at, form, 1, &launch[forms], &name, error);
+        status = peer_prepare(&at, form, 1, &launch[forms], &name, error);
         forms += status == ARFUSE_OK;
         if (status == ARFUSE_NOT_SUPPORTED) {
             arf_error_clear(error);
             status = ARFUSE_OK;
         }
     }
+    /* Processes that take turns spend milliseconds on each wait. */
+    const int replays = status == ARFUSE_OK && peer_side_by_side(&at) ? 20 : 1;
     uint64_t state = 77;
     double start = gpu_seconds();
     for (int64_t more = 1; status == ARFUSE_OK && more != 0;) {
@@ -280,12 +184,12 @@ static arfuse_status run_stress(const arfuse_bootstrap *bootstrap, const test_pa
             status = ARF_CU(driver, error, cuGraphInstantiateWithFlags, &graph, captured, 0);
         if (captured != NULL)
             driver->cuGraphDestroy(captured);
-        for (int i = 0; status == ARFUSE_OK && i < REPLAYS; i++)
+        for (int i = 0; status == ARFUSE_OK && i < replays; i++)
             status = ARF_CU(driver, error, cuGraphLaunch, graph, at.space->stream);
         arf_cuda_leave(at.cuda);
         if (status == ARFUSE_OK)
             status = gpu_finish(at.space, error);
-        own->calls += CALLS * REPLAYS;
+        own->calls += CALLS * replays;
         gpu_drop(at.space, graph);
         /* The last call alone after a poison: what the replays left behind must not show. */
         if (status == ARFUSE_OK) {
@@ -299,7 +203,7 @@ static arfuse_status run_stress(const arfuse_bootstrap *bootstrap, const test_pa
         more = all[0];
     }
     own->seconds = gpu_seconds() - start;
-    close_peer(&at);
+    peer_close(&at);
     return status;
 }
 
@@ -328,7 +232,7 @@ static arfuse_status fail_once(peer *at, int which, bool victim, size_t *free_by
         (void **)&driver->cuMemsetD16,
     };
     arf_space *space = NULL;
-    arf_space_spec spec = spec_of(5);
+    arf_space_spec spec = peer_spec(at->team.tp_size, 5);
     arf_error refusal = ARF_ERROR_INIT;
     size_t total;
     if (victim)
@@ -356,7 +260,7 @@ static arfuse_status run_failures(const arfuse_bootstrap *bootstrap, const test_
     peer at;
     size_t first = 0, last = 0;
     (void)part;
-    arfuse_status status = open_device(bootstrap, &at, error);
+    arfuse_status status = peer_open_device(bootstrap, local_ranks, &at, error);
     for (int victim = 0; status == ARFUSE_OK && victim < 2; victim++)
         for (int which = 0; status == ARFUSE_OK && which < 10; which++) {
             status = fail_once(&at, which, victim == bootstrap->rank,
@@ -367,7 +271,7 @@ static arfuse_status run_failures(const arfuse_bootstrap *bootstrap, const test_
     /* A peer may be between its two readings: whole segments would show, some MiB do not. */
     snprintf(own->text, sizeof own->text, "%zu MiB free after the second failure, %zu at the end",
              first >> 20, last >> 20);
-    close_peer(&at);
+    peer_close(&at);
     return status;
 }
 
@@ -376,9 +280,9 @@ static arfuse_status run_failures(const arfuse_bootstrap *bootstrap, const test_
 
 static arfuse_status all_nan(peer *at, const arf_launch *launch, bool *yes, arf_error *error)
 {
-    static uint16_t row[MOST_TOKENS * HIDDEN];
+    static uint16_t row[PEER_TOKENS * PEER_HIDDEN];
     const arfuse_operands *operands = arf_trial_operands(at->trial);
-    size_t values = (size_t)launch->tokens * HIDDEN;
+    size_t values = (size_t)launch->tokens * PEER_HIDDEN;
     *yes = true;
     ARF_TRY(arf_cuda_device.download(&at->cuda->base, 0, row, operands[0].norm_out,
                                      values * sizeof row[0], error));
@@ -394,8 +298,8 @@ static arfuse_status run_lost(const arfuse_bootstrap *bootstrap, const test_part
     peer at;
     arf_launch launch;
     const char *name;
-    ARF_TRY(open_peer(bootstrap, DEAD_LIMIT_SECONDS, &at, error));
-    ARF_TRY(prepare(&at, part->form, part->tokens, &launch, &name, error));
+    ARF_TRY(peer_open(bootstrap, local_ranks, DEAD_LIMIT_SECONDS, &at, error));
+    ARF_TRY(peer_prepare(&at, part->form, part->tokens, &launch, &name, error));
     ARF_TRY(arf_team_vote(&at.team, one_call(&at, &launch, false, error), error));
     ARF_TRY(arf_team_vote(&at.team, arf_trial_poison(at.trial, error), error));
     if (bootstrap->rank == bootstrap->size - 1)
@@ -416,7 +320,7 @@ static arfuse_status run_lost(const arfuse_bootstrap *bootstrap, const test_part
         status =
             arf_fail(error, ARFUSE_FAILURE, "the call ended with %d: %s", (int)status, expiry.text);
     own->done = true;
-    close_peer(&at);
+    peer_close(&at);
     return status;
 }
 
@@ -508,12 +412,12 @@ static void compile_all(void)
 {
     arf_compiler compiler;
     arf_error error = ARF_ERROR_INIT;
-    arf_shape of = shape();
+    arf_shape of = peer_shape(ranks * local_ranks);
     arfuse_status status = arf_compiler_open(&compiler, 90, 13, arf_sources, NULL, &error);
-    for (int form = 0; status == ARFUSE_OK && form < FORMS; form++) {
+    for (int form = 0; status == ARFUSE_OK && form < PEER_FORMS; form++) {
         arf_pattern pattern;
         const char *name;
-        arf_plan plan = form_of(form, &pattern, &name);
+        arf_plan plan = peer_form(form, &pattern, &name);
         status = gpu_compile_plan(&compiler, &of, local_ranks, pattern, &plan, &error);
     }
     arf_step barrier;

@@ -68,6 +68,12 @@ static void cuda_evidence(const arf_device *base, char driver[ARF_NAME_TEXT],
              (unsigned long long)device->compiler.source_digest);
 }
 
+static const char *cuda_untimed(const arf_device *base)
+{
+    const char *reason = ((const arf_cuda *)base)->timing;
+    return reason[0] != '\0' ? reason : NULL;
+}
+
 /* ---- memory of a local rank ------------------------------------------------------------------ */
 
 static void *cuda_allocate(arf_device *base, int local_rank, size_t bytes)
@@ -147,6 +153,7 @@ const arf_device_ops arf_cuda_device = {
     .capturing = arf_cuda_capturing,
     .graphs = arf_cuda_graphs,
     .time = arf_cuda_time,
+    .untimed = cuda_untimed,
     .state = arf_cuda_state,
     .allocate = cuda_allocate,
     .release = cuda_release,

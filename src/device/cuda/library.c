@@ -145,6 +145,9 @@ arfuse_status arf_library_create(arf_cuda_space *space, arf_error *error)
     }
     ARF_TRY(arf_team_vote(team, allocate(space, error), error));
     ARF_TRY(connect(space, error));
+    char text[256];
+    arf_nccl_text(&library->nccl, text, sizeof text);
+    arf_logf(&space->base.device->log, ARFUSE_LOG_INFO, "unfused by %s", text);
     return arf_team_vote(team, warm_up(space, error), error);
 }
 

@@ -141,10 +141,7 @@ static arfuse_status judge_sharing(opening *at, arf_error *error)
     arf_cuda *device = at->device;
     const int all = arf_nvml_sm_count(&device->nvml, &device->uuid, device->key.capability_major);
     const arf_share own = arf_mps_look(&device->driver, device->device, device->sm_count, all);
-    ARF_TRY(arf_mps_agree(at->team, at->claim, at->seat, &own, device->timing, error));
-    if (device->timing[0] != '\0' && at->team->bootstrap.rank == 0)
-        arf_logf(&device->base.log, ARFUSE_LOG_WARNING, "%s", device->timing);
-    return ARFUSE_OK;
+    return arf_mps_agree(at->team, at->claim, at->seat, &own, device->timing, error);
 }
 
 static arfuse_status judge_links(opening *at, arf_error *error)
@@ -200,11 +197,15 @@ static arfuse_status go_unfused(opening *at, arf_error *error)
     arfuse_status status = why[0] != '\0' ? arf_fail(&own, ARFUSE_NOT_SUPPORTED, "%s", why)
                                           : arf_nccl_open(&nccl, &own);
     arf_nccl_close(&nccl);
+    int version = nccl.version;
     status = arf_team_vote(at->team, status, &own);
     arf_error_clear(error);
     if (status != ARFUSE_OK)
         return arf_fail(error, ARFUSE_NOT_SUPPORTED, "%.700s; nor can NCCL reduce: %.250s",
                         device->no_way, own.text);
+    size_t used = strlen(device->driver_text);
+    snprintf(device->driver_text + used, sizeof device->driver_text - used, ", NCCL %d.%d.%d",
+             version / 10000, version / 100 % 100, version % 100);
     if (at->team->bootstrap.rank == 0)
         arf_logf(&device->base.log, ARFUSE_LOG_WARNING, "all calls go unfused, by NCCL: %s",
                  device->no_way);

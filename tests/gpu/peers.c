@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gpu/peers.h"
+
+/* ---- forms: protocol, pattern, tuning -----------------------------------------------------------
+ */
+
+arf_plan peer_form(int index, arf_pattern *pattern, const char **name)
+{
+    static const struct {
+        arf_protocol protocol;
+        int kernels, owner;
+        const char *name;
+    } forms[PEER_FORMS / 2] = {{ARF_LL, 2, 0, "ll"},
+                               {ARF_LL, 1, 0, "ll, one kernel"},
+                               {ARF_BT, 0, 0, "bt"},
+                               {ARF_BT, 0, 1, "bt by slices"},
+                               {ARF_UNFUSED, 0, 0, "unfused"}};
+    *pattern = (arf_pattern)(index % 2);
+    *name = forms[index / 2].name;
+    if (index == 7) { /* slices are tested by the other pattern; separate has no other */
+        *name = "separate";
+        return gpu_plan(ARF_SEPARATE, ARF_FINALIZE);
+    }
+    arf_plan plan = gpu_plan(forms[index / 2].protocol, *pattern);
+    gpu_set(&plan, *pattern, "kernels", forms[index / 2].kernels);
+    gpu_set(&plan, *pattern, "owner", forms[index / 2].owner);
+    return plan;
+}
+
+arf_shape peer_shape(int ranks)
+{
+    return (arf_shape){ranks, PEER_HIDDEN, PEER_TOP_K, ARF_ON, ARF_ON, ARF_ON};
+}
+
+/* ---- one process's end --------------------------------------------------------------------------
+ */
+
+void peer_close(peer *at)
+{
+    arf_trial_destroy(at->trial);
+    if (at->space != NULL)
+        arf_cuda_space_destroy(&at->space->base);
+    if (at->cuda != NULL)
+        arf_device_close(&at->cuda->base);
+    *at = (peer){0};
+}
+
+arf_space_spec peer_spec(int ranks, double limit)
+{
+    arf_space_spec spec = {.shape = peer_shape(ranks), .wait_limit_seconds = limit};
+    spec.capacity[ARF_LL] = spec.capacity[ARF_BT] = spec.capacity[ARF_UNFUSED] =
+        spec.capacity[ARF_SEPARATE] = PEER_TOKENS;
+    return spec;
+}
+
+arfuse_status peer_open_device(const arfuse_bootstrap *bootstrap, int local_ranks, peer *at,
+                               arf_error *error)
+{
+    arf_device_options options = {.spec = "cuda", .cuda_ordinal = 0, .gpu_sharing = true};
+    arf_device *device = NULL;
+    *at = (peer){0};
+    ARF_TRY(arf_team_create(bootstrap, local_ranks, &at->team, error));
+    ARF_TRY(arf_cuda_device.open(&options, &at->team, &device, error));
+    at->cuda = (arf_cuda *)device;
+    return ARFUSE_OK;
+}
+
+arfuse_status peer_open(const arfuse_bootstrap *bootstrap, int local_ranks, double limit, peer *at,
+                        arf_error *error)
+{
+    arf_space *space = NULL;
+    ARF_TRY(peer_open_device(bootstrap, local_ranks, at, error));
+    arf_shape of = peer_shape(at->team.tp_size);
+    arf_space_spec spec = peer_spec(at->team.tp_size, limit);
+    ARF_TRY(arf_cuda_space_create(&at->cuda->base, &spec, &space, error));
+    at->space = (arf_cuda_space *)space;
+    arfuse_status status = arf_trial_create(&at->cuda->base, &of, PEER_TOKENS, ARF_TRIAL_RANDOM, 11,
+                                            &at->trial, error);
+    return arf_team_vote(&at->team, status, error);
+}
+
+bool peer_side_by_side(const peer *at)
+{
+    return at->cuda->timing[0] == '\0';
+}
+
+arfuse_status peer_prepare(peer *at, int form, int tokens, arf_launch *launch, const char **name,
+                           arf_error *error)
+{
+    arf_pattern pattern;
+    arf_plan plan = peer_form(form, &pattern, name);
+    *launch = arf_trial_launch(at->trial, pattern, tokens);
+    return arf_team_vote(&at->team, gpu_prepare(at->space, &plan, launch, error), error);
+}
