@@ -75,6 +75,7 @@ ALWAYS = [
     ("model, 2 processes", 1, "MPI_Init_thread", 1),
     ("model, 2 processes", 1, "MPI_Iallreduce", 1),
     ("model, 2 processes", 1, "MPI_Ibcast", 2),
+    ("model, 2 processes", 0, "MPI_Ibcast", 6),
     ("model, 2 processes", 1, "realloc", 3),
 ]
 
