@@ -24,6 +24,7 @@
 #include "device/cuda/cuda_device.h"
 #include "device/trial.h"
 #include "support/processes_bootstrap.h"
+#include "support/scratch.h"
 
 static void (*arm)(int);
 static int (*calls)(const char **);
@@ -447,13 +448,16 @@ static void test_unfused_by_nccl(void **state)
     run(&s, go_unfused, 60);
 }
 
+static char cache[SCRATCH_PATH];
+
 /* The stand-in, before anything asks for the real one; and no compiled kernels of the user's. */
 static int prepare_all(void **state)
 {
-    char path[4096], folder[] = "/tmp/arfuse-setup-XXXXXX";
+    char path[4096];
     (void)state;
+    scratch_make(cache);
     ssize_t length = readlink("/proc/self/exe", path, sizeof path - 64);
-    if (length < 0 || mkdtemp(folder) == NULL)
+    if (length < 0)
         return 1;
     path[length] = '\0';
     strcpy(strrchr(path, '/'), "/fakecuda/libcuda.so.1");
@@ -469,17 +473,16 @@ static int prepare_all(void **state)
     *(void **)&arm = dlsym(library, "fakecuda_arm");
     *(void **)&calls = dlsym(library, "fakecuda_calls");
     *(void **)&live = dlsym(library, "fakecuda_live");
-    setenv("XDG_CACHE_HOME", folder, 1);
+    setenv("XDG_CACHE_HOME", cache, 1);
     unsetenv("CUDA_VISIBLE_DEVICES");
     return 0;
 }
 
 static int clear_all(void **state)
 {
-    char command[4200];
     (void)state;
-    snprintf(command, sizeof command, "rm -rf '%s'", getenv("XDG_CACHE_HOME"));
-    return system(command) != 0;
+    scratch_remove(cache);
+    return 0;
 }
 
 int main(void)
