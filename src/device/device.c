@@ -81,5 +81,8 @@ arf_problem arf_device_problem(const arf_device *device, const arf_shape *shape)
 {
     arf_device_key key;
     device->ops->describe(device, &key);
-    return (arf_problem){.set = arf_device_set(device), .shape = *shape, .sm_count = key.sm_count};
+    return (arf_problem){.set = arf_device_set(device),
+                         .shape = *shape,
+                         .sm_count = key.sm_count,
+                         .lacks = device->ops->lacks};
 }

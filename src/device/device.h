@@ -75,6 +75,7 @@ static inline const arf_launch *arf_timing_launch(const arf_timing *timing,
 
 typedef struct arf_device_ops {
     const char *name; /* "host" */
+    unsigned lacks;   /* bits 1 << protocol: what prepare refuses whatever the tuning */
 
     /* Collective; votes. */
     arfuse_status (*open)(const arf_device_options *options, const arf_team *team,

@@ -111,26 +111,37 @@ static int64_t ll_bound(int ranks)
 /* design.md section 7: a default profile closes here, or at the capacity. */
 #define ARF_DEFAULT_END 8192
 
+/* Appends a route unless nothing is left for it. */
+static void serve(arf_routes *routes, int64_t bound, const arf_plan *plan)
+{
+    const int64_t served = routes->count > 0 ? routes->route[routes->count - 1].max_tokens : 0;
+    if (bound > served)
+        routes->route[routes->count++] = (arf_route){.max_tokens = bound, .plan = *plan};
+}
+
 void arf_default_routes(const arf_problem *problem, arf_pattern pattern, int64_t capacity,
                         arf_routes *routes)
 {
-    int64_t end = capacity < ARF_DEFAULT_END ? capacity : ARF_DEFAULT_END;
-    arf_plan plan[ARF_PROTOCOLS];
-    bool has[ARF_PROTOCOLS] = {false};
-    for (int protocol = ARF_LL; protocol <= ARF_HT; protocol++)
-        has[protocol] = arf_first_seed(problem, pattern, (arf_protocol)protocol, &plan[protocol]);
+    const int64_t end = capacity < ARF_DEFAULT_END ? capacity : ARF_DEFAULT_END;
     const int64_t bound[] = {[ARF_LL] = ll_bound(problem->shape.tp_size),
-                             [ARF_BT] = has[ARF_HT] ? ARF_BT_BOUND : end,
+                             [ARF_BT] =
+                                 arf_reachable(problem, pattern, ARF_HT, NULL) ? ARF_BT_BOUND : end,
                              [ARF_HT] = end};
+    const int64_t many_from[] = {[ARF_LL] = ARF_LL_MANY, [ARF_BT] = ARF_BT_MANY, [ARF_HT] = 0};
 
     *routes = (arf_routes){.count = 0, .min_tokens = 1};
-    int64_t served = 0;
-    for (int protocol = ARF_LL; protocol <= ARF_HT; protocol++) {
-        int64_t last = bound[protocol] < end ? bound[protocol] : end;
-        if (!has[protocol] || last <= served)
+    for (arf_protocol protocol = ARF_LL; protocol <= ARF_HT; protocol++) {
+        const int64_t last = bound[protocol] < end ? bound[protocol] : end;
+        arf_plan plan;
+        if (!arf_first_seed(problem, pattern, protocol, &plan))
             continue;
-        routes->route[routes->count++] = (arf_route){.max_tokens = last, .plan = plan[protocol]};
-        served = last;
+        arf_plan many;
+        if (arf_many_seed(problem, pattern, protocol, &many)) {
+            const int64_t few = many_from[protocol] - 1;
+            serve(routes, few < last ? few : last, &plan);
+            plan = many;
+        }
+        serve(routes, last, &plan);
     }
 }
 

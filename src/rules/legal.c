@@ -204,6 +204,8 @@ static bool check_host(const arf_check *check)
 
 static bool check_protocol(const arf_check *check)
 {
+    if (check->problem->lacks >> check->plan->protocol & 1)
+        return arf_refuse(check, "this device has no %s", arf_protocol_name(check->plan->protocol));
     if (check->plan->protocol == ARF_HT && !check->can.ht_without_norm &&
         check->problem->shape.rms_norm == ARF_OFF)
         return arf_refuse(check, "rms_norm false: kernel set %s has no ht kernel without the norm",

@@ -63,7 +63,7 @@ static arfuse_status record_prepare(arf_space *space, arf_pattern pattern, const
                                     int *id, arf_error *error)
 {
     (void)space, (void)pattern;
-    if (plan->protocol == recorded.unsupported)
+    if (plan->protocol == recorded.unsupported || recorded.lacks >> plan->protocol & 1)
         return arf_fail(error, ARFUSE_NOT_SUPPORTED, "the recorder was told to lack %s",
                         arf_protocol_name(plan->protocol));
     if (recorded.plans == RECORDED_PLANS)
@@ -170,10 +170,14 @@ static const arf_device_ops recording_device = {
 arfuse_status recording_open(const arf_device_options *options, const arf_team *team,
                              arf_device **device, arf_error *error)
 {
-    (void)options;
     *device = calloc(1, sizeof **device);
     if (*device == NULL)
         return arf_fail(error, ARFUSE_FAILURE, "out of memory");
-    **device = (arf_device){.ops = &recording_device, .team = team};
+    static arf_device_ops lacking;
+    lacking = recording_device;
+    lacking.lacks = recorded.lacks;
+    **device = (arf_device){.ops = &lacking, .team = team};
+    if (options->log != NULL)
+        (*device)->log = *options->log;
     return ARFUSE_OK;
 }

@@ -22,6 +22,7 @@ typedef struct recording {
     arf_plan plan[RECORDED_PLANS];
     int plans;
     int fail_launch;          /* 1 + index of the launch that fails; 0: none */
+    unsigned lacks;           /* protocols, by bit, that the device says it has not */
     arf_protocol unsupported; /* prepare refuses it; ARF_PROTOCOLS: none */
     int abandoned;            /* times that the rest of a call was given up */
     bool capturing;

@@ -71,14 +71,16 @@ static void default_routes_are_the_stated_rule(void **state)
     arf_problem problem = problem_of(ARF_SET_ARFUSE, 6144, 8, 10);
     arf_routes routes;
     arf_default_routes(&problem, ARF_FINALIZE, 100000, &routes);
-    assert_int_equal(routes.count, 3);
+    assert_int_equal(routes.count, 4);
     assert_int_equal(routes.min_tokens, 1);
     assert_int_equal(routes.route[0].plan.protocol, ARF_LL);
     assert_int_equal(routes.route[0].max_tokens, 16);
     assert_int_equal(routes.route[1].plan.protocol, ARF_BT);
-    assert_int_equal(routes.route[1].max_tokens, 1024);
-    assert_int_equal(routes.route[2].plan.protocol, ARF_HT);
-    assert_int_equal(routes.route[2].max_tokens, 8192);
+    assert_int_equal(routes.route[1].max_tokens, 64);
+    assert_int_equal(routes.route[2].plan.protocol, ARF_BT);
+    assert_int_equal(routes.route[2].max_tokens, 1024);
+    assert_int_equal(routes.route[3].plan.protocol, ARF_HT);
+    assert_int_equal(routes.route[3].max_tokens, 8192);
     /* The capacity ends them; a protocol that would serve nothing is left out. */
     arf_default_routes(&problem, ARF_FINALIZE, 16, &routes);
     assert_int_equal(routes.count, 1);
@@ -87,9 +89,17 @@ static void default_routes_are_the_stated_rule(void **state)
     /* Without HT, BT takes its range. */
     problem.shape.hidden_size = 2880;
     arf_default_routes(&problem, ARF_FINALIZE, 100000, &routes);
-    assert_int_equal(routes.count, 2);
-    assert_int_equal(routes.route[1].plan.protocol, ARF_BT);
-    assert_int_equal(routes.route[1].max_tokens, 8192);
+    assert_int_equal(routes.count, 3);
+    assert_int_equal(routes.route[2].plan.protocol, ARF_BT);
+    assert_int_equal(routes.route[2].max_tokens, 8192);
+    /* ... whether the shape or the device lacks it. */
+    problem.shape.hidden_size = 6144;
+    problem.lacks = 1u << ARF_HT;
+    arf_default_routes(&problem, ARF_FINALIZE, 100000, &routes);
+    assert_int_equal(routes.count, 3);
+    assert_int_equal(routes.route[2].plan.protocol, ARF_BT);
+    assert_int_equal(routes.route[2].max_tokens, 8192);
+    problem.lacks = 0;
     /* A dense model finalizes nothing. */
     problem.shape.top_k = 0;
     arf_default_routes(&problem, ARF_FINALIZE, 100000, &routes);
@@ -176,6 +186,53 @@ static void seeds_hold_the_published_winners(void **state)
                        "collect_cluster=16 collect_lanes=2 collect_threads=128 enable_pdl=true"));
 }
 
+static int32_t knob_of(const arf_plan *plan, arf_pattern pattern, const char *name)
+{
+    return plan->tuning
+        .value[arf_knob_index(arf_knobs(ARF_SET_ARFUSE, plan->protocol, pattern), name)];
+}
+
+/* What one H200 was timed with at H=6144 and 8 ranks (kernels/README.md, "Speed"), and the rule
+ * that carries it to other shapes. */
+static void many_tokens_have_tunings_of_their_own(void **state)
+{
+    (void)state;
+    static const struct {
+        int hidden, threads;
+    } rule[] = {{6144, 384}, {8192, 512}, {7168, 448}, {2880, 192}, {16384, 512}};
+    for (size_t i = 0; i < sizeof rule / sizeof *rule; i++) {
+        arf_problem problem = problem_of(ARF_SET_ARFUSE, rule[i].hidden, 8, 10);
+        arf_routes routes;
+        arf_default_routes(&problem, ARF_ALLREDUCE, 1024, &routes);
+        assert_int_equal(routes.count, 4);
+        const arf_route ll = routes.route[1], bt = routes.route[3];
+        assert_int_equal(routes.route[0].max_tokens, 7);
+        assert_int_equal(ll.max_tokens, 16);
+        assert_int_equal(ll.plan.protocol, ARF_LL);
+        assert_int_equal(knob_of(&ll.plan, ARF_ALLREDUCE, "kernels"), 1);
+        assert_int_equal(knob_of(&ll.plan, ARF_ALLREDUCE, "collect_cluster"), 1);
+        assert_int_equal(knob_of(&ll.plan, ARF_ALLREDUCE, "collect_threads"), rule[i].threads);
+        assert_int_equal(routes.route[2].max_tokens, 64);
+        assert_int_equal(bt.plan.protocol, ARF_BT);
+        assert_int_equal(knob_of(&bt.plan, ARF_ALLREDUCE, "rms_threads"), rule[i].threads);
+        assert_int_equal(knob_of(&bt.plan, ARF_ALLREDUCE, "vectors_per_thread"), 4);
+        /* Finalize: BT's norm is the same kernel; LL was not timed there. */
+        arf_default_routes(&problem, ARF_FINALIZE, 1024, &routes);
+        assert_int_equal(routes.count, 3);
+        assert_int_equal(routes.route[0].max_tokens, 16);
+        assert_int_equal(knob_of(&routes.route[2].plan, ARF_FINALIZE, "rms_threads"),
+                         rule[i].threads);
+        /* The tuner races them, before whatever its limit cuts off. */
+        static arf_plans seeds;
+        arf_seeds(&problem, ARF_ALLREDUCE, ARF_LL, &seeds);
+        assert_true(arf_plan_equal(ARF_SET_ARFUSE, ARF_ALLREDUCE, &seeds.plan[1], &ll.plan));
+        arf_seeds(&problem, ARF_ALLREDUCE, ARF_BT, &seeds);
+        assert_true(arf_plan_equal(ARF_SET_ARFUSE, ARF_ALLREDUCE, &seeds.plan[1], &bt.plan));
+        arf_seeds(&problem, ARF_FINALIZE, ARF_LL, &seeds);
+        assert_int_equal(knob_of(&seeds.plan[1], ARF_FINALIZE, "kernels"), 1);
+    }
+}
+
 static void neighbours_differ_in_one_step(void **state)
 {
     (void)state;
@@ -244,6 +301,7 @@ int main(void)
         cmocka_unit_test(default_routes_are_the_stated_rule),
         cmocka_unit_test(seeds_are_legal_distinct_and_there_when_reachable),
         cmocka_unit_test(seeds_hold_the_published_winners),
+        cmocka_unit_test(many_tokens_have_tunings_of_their_own),
         cmocka_unit_test(neighbours_differ_in_one_step),
         cmocka_unit_test(neighbours_know_the_top_k),
         cmocka_unit_test(sweeps_are_bounded),

@@ -403,6 +403,33 @@ static void a_route_that_the_device_lacks_runs_unfused(void **state)
     arfuse_workspace_destroy(&workspace, NULL);
 }
 
+/* Default routes know what the device lacks: no warning, and fused to the end. */
+static void default_routes_use_what_the_device_has(void **state)
+{
+    (void)state;
+    recording_reset();
+    recorded.lacks = 1u << ARF_HT;
+    char line[1024] = "";
+    arfuse_options options = usual_options();
+    options.hidden_size = 6144;
+    options.capacity = 8192;
+    options.log = log_line;
+    options.log_context = line;
+    arfuse_workspace *workspace = open_recorded(&options);
+    assert_string_equal(line, "");
+    arfuse_info info = ARFUSE_INFO_INIT;
+    assert_int_equal(arfuse_workspace_info(workspace, &info), ARFUSE_OK);
+    for (int p = 0; p < 2; p++) {
+        assert_int_equal(info.fused_tokens[p], 8192);
+        arfuse_call call = ARFUSE_CALL_INIT;
+        call.tokens = 8000;
+        char why[512];
+        assert_int_equal(arfuse_explain(workspace, (arfuse_pattern)p, &call, why, sizeof why), 0);
+        assert_non_null(strstr(why, "bt ("));
+    }
+    arfuse_workspace_destroy(&workspace, NULL);
+}
+
 static void nothing_waits_for_a_stream_that_is_captured(void **state)
 {
     (void)state;
@@ -566,6 +593,7 @@ int main(void)
         cmocka_unit_test(a_second_stream_is_refused_until_it_is_ordered),
         cmocka_unit_test(a_call_that_fails_half_way_fails_the_workspace),
         cmocka_unit_test(a_route_that_the_device_lacks_runs_unfused),
+        cmocka_unit_test(default_routes_use_what_the_device_has),
         cmocka_unit_test(nothing_waits_for_a_stream_that_is_captured),
         cmocka_unit_test(a_workspace_that_graphs_use_is_not_destroyed),
         cmocka_unit_test(operands_are_refused_by_name),

@@ -140,6 +140,7 @@ static double cuda_now(const arf_device *base)
 
 const arf_device_ops arf_cuda_device = {
     .name = "cuda",
+    .lacks = 1u << ARF_HT, /* no kernel yet */
     .open = cuda_open,
     .close = cuda_close,
     .describe = cuda_describe,
