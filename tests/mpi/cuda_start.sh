@@ -20,11 +20,11 @@ check "eight ranks on one GPU: one message" [ "$(grep -c '^arfuse-tune: ' "$work
 check "eight ranks on one GPU: ranks, GPU, and a command that works" \
     grep -q 'ranks 0-7 on GPU-.*mpirun -n 1 arfuse-tune --hidden 6144 --topk 10 --device cuda --tp 8 --gpu-sharing' "$work/err"
 
-FAKECUDA_DEVICES=1 run_tune 2 --gpu-sharing --hidden 6144 --topk 10 --device cuda
+FAKECUDA_DEVICES=1 run_tune 2 --gpu-sharing --hidden 6144 --topk 10 --device cuda --output "$work"
 check "processes that share a GPU without MPS: exit 4" [ "$rc" -eq 4 ]
 check "processes that share a GPU without MPS: times are refused, with the reason" \
     grep -q '^arfuse-tune: times are refused: 2 processes share a GPU without CUDA MPS' "$work/err"
-FAKECUDA_DEVICES=1 FAKECUDA_MPS=1 run_tune 2 --gpu-sharing --hidden 6144 --topk 10 --device cuda
+FAKECUDA_DEVICES=1 FAKECUDA_MPS=1 run_tune 2 --gpu-sharing --hidden 6144 --topk 10 --device cuda --output "$work"
 check "processes under MPS without a limit: exit 4" [ "$rc" -eq 4 ]
 check "processes under MPS without a limit: which limit" \
     grep -q 'set CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50' "$work/err"
