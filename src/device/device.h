@@ -102,6 +102,15 @@ typedef struct arf_device_ops {
                              arf_error *error);
 
     /*
+     * A hint: these plans are about to be prepared here, so what takes long is done for all of them
+     * at once, by several threads. Not collective, but all ranks give the same list: processes of
+     * a node may share the work. What fails fails again in prepare, which says so. NULL: prepare
+     * takes no time worth it.
+     */
+    void (*precompile)(arf_space *space, arf_pattern pattern, const arf_plan *const *plan,
+                       int count);
+
+    /*
      * Enqueues one call on every local rank (the host device runs it at once). Collective in
      * effect: all ranks launch the same. A call of 0 tokens touches nothing, no epoch either: it
      * waits for no peer, so if it took a generation, a rank could come round to one that a peer

@@ -256,6 +256,23 @@ static arfuse_status prepare_all(arf_bench *bench, const arf_run *run, arf_launc
     return status;
 }
 
+arfuse_status arf_bench_precompile(arf_bench *bench, arf_pattern pattern,
+                                   const arf_plan *const *plan, int count, arf_error *error)
+{
+    const arf_device_ops *ops = bench->tuner->device->ops;
+    char what[64];
+    if (ops->precompile == NULL || count == 0)
+        return ARFUSE_OK;
+    snprintf(what, sizeof what, "compiling %d candidates", count);
+    arf_watch_begin(patience(bench) + PREPARE_SECONDS * (1 + count / 8), what);
+    ops->precompile(bench->space, pattern, plan, count);
+    arf_watch_arrived();
+    /* Nobody goes on before the others: it would compile what they are about to. */
+    arfuse_status status = arf_team_vote(&bench->tuner->team, ARFUSE_OK, error);
+    arf_watch_end();
+    return status;
+}
+
 static arf_launch make_launch(arf_trial *trial, const arf_run *run)
 {
     if (trial != NULL)

@@ -38,6 +38,11 @@ arfuse_status arf_bench_open(const arf_tuner *tuner, const arf_schedule *schedul
                              arf_error *error);
 void arf_bench_close(arf_bench *bench);
 
+/* Makes what preparing these plans needs, all at once where the device can. A plan that fails
+ * fails when it is used. */
+arfuse_status arf_bench_precompile(arf_bench *bench, arf_pattern pattern,
+                                   const arf_plan *const *plan, int count, arf_error *error);
+
 /* A plan of a pattern; `then` is the allreduce plan behind a separate finalize, else NULL.
  * `other_policy`: timed under the policy that --policy does not name. */
 typedef struct arf_run {

@@ -11,6 +11,10 @@
 /* A token, and more of them than there are ranks in most teams, no multiple of any. */
 static const int64_t trial_tokens[] = {ARF_VERIFY_TOKENS, 1};
 
+/* Enough to keep some threads busy, few enough that a deadline is seen in time; fewer at first. */
+#define COMPILED_AT_ONCE 32
+#define COMPILED_FIRST 8
+
 static arfuse_status leave(arf_store *store, arf_field *field, int entrant, int64_t tokens,
                            arfuse_status cause, const char *why, arf_sweep *sweep, arf_error *error)
 {
@@ -86,9 +90,24 @@ static int *in_turn(const arf_field *field)
     return order;
 }
 
+/* What the next turns of the loop below will prepare, without those that time has run out for. */
+static arfuse_status compile_next(arf_bench *bench, const arf_field *field, const int *order,
+                                  int place, int batch, bool late, arf_error *error)
+{
+    const arf_plan *plan[COMPILED_AT_ONCE];
+    int count = 0;
+    for (int i = place; i < field->count && i < place + batch; i++) {
+        const arf_entrant *e = &field->entrant[order[i]];
+        if (e->standing == ARF_STANDING_IN && e->limit >= 1 && (!late || e->candidate->always))
+            plan[count++] = &e->candidate->plan;
+    }
+    return arf_bench_precompile(bench, field->pattern, plan, count, error);
+}
+
 arfuse_status arf_verify(arf_bench *bench, const arf_schedule *schedule, arf_store *store,
                          arf_field *field, double deadline, arf_sweep *sweep, arf_error *error)
 {
+    int compiled = 0, batch = COMPILED_FIRST;
     int skipped = 0, expired[ARF_PROTOCOLS] = {0};
     int *order = in_turn(field);
     arfuse_status status = ARFUSE_OK;
@@ -98,9 +117,16 @@ arfuse_status arf_verify(arf_bench *bench, const arf_schedule *schedule, arf_sto
         const int i = order[place];
         arf_entrant *e = &field->entrant[i];
         int *of_protocol = &expired[e->candidate->plan.protocol];
+        double seconds = 0;
+        if (place == compiled) {
+            ARF_TRY_GOTO(status, arf_tuner_seconds(bench->tuner, &seconds, error), out);
+            const bool late = seconds > deadline;
+            ARF_TRY_GOTO(status, compile_next(bench, field, order, place, batch, late, error), out);
+            compiled += batch;
+            batch = batch * 2 < COMPILED_AT_ONCE ? batch * 2 : COMPILED_AT_ONCE;
+        }
         if (e->standing != ARF_STANDING_IN || e->limit < 1)
             continue;
-        double seconds = 0;
         ARF_TRY_GOTO(status, arf_tuner_seconds(bench->tuner, &seconds, error), out);
         /* Beyond the deadline neighbours are given up, never what always races. */
         if (seconds > deadline && !e->candidate->always) {

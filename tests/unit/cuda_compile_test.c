@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "device/cuda/ahead.h"
 #include "device/cuda/compile.h"
 #include "device/cuda/driver.h"
 #include "support/scratch.h"
@@ -294,6 +295,51 @@ static void test_unsafe_folder_is_not_used(void **state)
     free(data);
 }
 
+static arf_step step_of(const char *kernel, int value)
+{
+    arf_step step = {.kernel = kernel, .defines = 1};
+    snprintf(step.define[0], sizeof step.define[0], "-DVALUE=%d", value);
+    return step;
+}
+
+/* By several threads at once: all that compiles is in the cache, one that does not is its own. */
+static void test_many_are_compiled_ahead(void **state)
+{
+    (void)state;
+    enum { COUNT = 9, WRONG = 4 };
+    arf_step step[COUNT];
+    arf_compiler compiler;
+    open_compiler(&compiler, 90);
+    for (int i = 0; i < COUNT; i++)
+        step[i] = step_of(i == WRONG ? "wrong" : "fill", i);
+    arf_compile_ahead(&compiler, step, COUNT, 4);
+    assert_int_equal(compiler.compiled, COUNT - 1);
+    arf_compile_ahead(&compiler, step, COUNT, 4);
+    assert_int_equal(compiler.compiled, COUNT - 1);
+    for (int i = 0; i < COUNT; i++)
+        if (i != WRONG)
+            assert_true(reused(&compiler, step[i].define[0]));
+    arf_image image;
+    arf_error error = ARF_ERROR_INIT;
+    assert_int_equal(arf_compile(&compiler, "wrong.cu", NULL, 0, &image, &error), ARFUSE_FAILURE);
+    assert_non_null(strstr(error.text, "(1)"));
+
+    /* Nowhere to keep them: no work for nothing. */
+    compiler.cache.folder[0] = '\0';
+    step[0] = step_of("fill", 77);
+    arf_compile_ahead(&compiler, step, 1, 4);
+    assert_int_equal(compiler.compiled, COUNT - 1);
+    arf_compiler_close(&compiler);
+}
+
+static void test_threads_are_bounded(void **state)
+{
+    (void)state;
+    assert_in_range(arf_ahead_threads(1), 1, ARF_AHEAD_THREADS);
+    assert_int_equal(arf_ahead_threads(100000), 1);
+    assert_int_equal(arf_ahead_threads(0), arf_ahead_threads(1));
+}
+
 /* Several writers of one key, several readers: each read gives nothing or the whole entry. */
 static void test_writers_at_once(void **state)
 {
@@ -359,6 +405,8 @@ int main(void)
         TEST(test_modes_are_private),
         TEST(test_bad_entries_are_replaced),
         TEST(test_unsafe_folder_is_not_used),
+        TEST(test_many_are_compiled_ahead),
+        TEST(test_threads_are_bounded),
         TEST(test_writers_at_once),
         TEST(test_absent_driver_is_explained),
     };

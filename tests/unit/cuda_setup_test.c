@@ -23,6 +23,7 @@
 
 #include "device/cuda/cuda_device.h"
 #include "device/trial.h"
+#include "rules/candidates.h"
 #include "support/processes_bootstrap.h"
 #include "support/scratch.h"
 
@@ -185,6 +186,86 @@ static void run(const scene *s, int (*process)(const arfuse_bootstrap *, void *)
     processes_wait(&all, status, seconds);
     for (int p = 0; p < s->processes; p++)
         assert_int_equal(status[p], 0);
+}
+
+/* ---- compiling ahead ----------------------------------------------------------------------------
+ */
+
+/* Other kernels than the other tests', so that none is in their cache. */
+#define AHEAD_HIDDEN 1536
+
+/* Some tunings of LL, each with a kernel of its own. */
+static int plans_of_ll(const arf_shape *shape, arf_plan *plan, int most)
+{
+    static arf_plans seeds;
+    const arf_problem problem = {.set = ARF_SET_ARFUSE, .shape = *shape, .sm_count = 132};
+    arf_seeds(&problem, ARF_ALLREDUCE, ARF_LL, &seeds);
+    int count = 0;
+    for (; count < seeds.count && count < most; count++)
+        plan[count] = seeds.plan[count];
+    return count;
+}
+
+/* Each process compiles its part; behind a vote, preparing compiles nothing anywhere. */
+static int compile_ahead(const arfuse_bootstrap *bootstrap, void *context)
+{
+    enum { MOST = 4 };
+    const scene *s = context;
+    const arf_device_options options = {.spec = "cuda", .cuda_ordinal = -1};
+    arf_error error = ARF_ERROR_INIT;
+    arf_team team;
+    arf_device *device = NULL;
+    arf_space *space = NULL;
+    arf_plan plan[MOST];
+    const arf_plan *list[MOST + 1];
+    int all[16], made = 0;
+    set_environment(s, bootstrap->rank);
+    const arf_shape shape = {s->processes, AHEAD_HIDDEN, 0, ARF_ON, ARF_ON, ARF_OFF};
+    arf_space_spec spec = {.shape = shape, .wait_limit_seconds = 1};
+    spec.capacity[ARF_LL] = 4;
+    const int count = plans_of_ll(&shape, plan, MOST);
+    for (int i = 0; i < count; i++)
+        list[i] = &plan[i];
+    list[count] = &plan[0]; /* twice: compiled once */
+    arfuse_status status = arf_team_create(bootstrap, 1, &team, &error);
+    if (status == ARFUSE_OK)
+        status = arf_cuda_device.open(&options, &team, &device, &error);
+    if (status == ARFUSE_OK)
+        status = arf_cuda_device.space_create(device, &spec, &space, &error);
+    if (status != ARFUSE_OK)
+        return complain(bootstrap->rank, "set-up", 0, error.text);
+    int *compiled = &((arf_cuda *)device)->compiler.compiled;
+    const int before = *compiled;
+    arf_cuda_device.precompile(space, ARF_ALLREDUCE, list, count + 1);
+    const int own = *compiled - before;
+    bootstrap->allgather(bootstrap->context, &own, all, sizeof own);
+    for (int p = 0; p < bootstrap->size; p++)
+        made += all[p];
+    for (int i = 0; i < count && status == ARFUSE_OK; i++) {
+        int id;
+        status = arf_cuda_device.prepare(space, ARF_ALLREDUCE, list[i], &id, &error);
+    }
+    const int later = *compiled - before - own;
+    status = arf_team_vote(&team, status, &error);
+    arf_cuda_device.space_destroy(space);
+    arf_device_close(device);
+    if (status != ARFUSE_OK)
+        return complain(bootstrap->rank, "prepare", 0, error.text);
+    if (count < 2 || made < count || own < 1 || own >= made || later != 0) {
+        char text[128];
+        snprintf(text, sizeof text, "%d plans, %d kernels, %d here, %d of them late", count, made,
+                 own, later);
+        return complain(bootstrap->rank, "compiled", own, text);
+    }
+    return 0;
+}
+
+static void test_processes_compile_ahead_together(void **state)
+{
+    (void)state;
+    scene s = {.processes = 2, .local_ranks = 1};
+    s.setting[0][0] = "FAKECUDA_DEVICES", s.setting[0][1] = "2";
+    run(&s, compile_ahead, 120);
 }
 
 /* ---- every call fails once, on every rank ------------------------------------------------------
@@ -506,6 +587,7 @@ int main(void)
         cmocka_unit_test(test_two_nodes),
         cmocka_unit_test(test_descriptors_refused),
         cmocka_unit_test(test_unfused_by_nccl),
+        cmocka_unit_test(test_processes_compile_ahead_together),
         cmocka_unit_test(test_failures_of_two),
         cmocka_unit_test(test_failures_of_four_with_fabric),
         cmocka_unit_test(test_failures_of_three_with_local_ranks),

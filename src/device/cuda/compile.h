@@ -34,7 +34,8 @@ typedef struct arf_image {
 
 /*
  * Compiles the source `name` with `defines` ("-DARF_HIDDEN=6144", ...), or takes it from the cache.
- * A compiler's complaint becomes the error, with the first lines of its log. Not thread-safe.
+ * A compiler's complaint becomes the error, with the first lines of its log. One thread a compiler;
+ * copies of one may be used at once.
  */
 arfuse_status arf_compile(arf_compiler *compiler, const char *name, const char *const *defines,
                           int count, arf_image *image, arf_error *error);

@@ -148,6 +148,7 @@ const arf_device_ops arf_cuda_device = {
     .space_create = arf_cuda_space_create,
     .space_destroy = arf_cuda_space_destroy,
     .prepare = arf_cuda_prepare,
+    .precompile = arf_cuda_precompile,
     .launch = arf_cuda_launch,
     .abandon = arf_cuda_abandon,
     .synchronize = arf_cuda_synchronize,

@@ -28,9 +28,10 @@ typedef struct arf_cuda {
     CUuuid uuid;
     CUcontext context; /* the primary one, retained */
     arf_seat seat;
-    arf_way way;                  /* how segments travel; NONE: only the library reduces */
-    char no_way[800];             /* ... and why */
-    char timing[ARF_TIMING_TEXT]; /* "" or why times mean nothing here */
+    int node_index, node_processes; /* of the team's processes on this node: which, of how many */
+    arf_way way;                    /* how segments travel; NONE: only the library reduces */
+    char no_way[800];               /* ... and why */
+    char timing[ARF_TIMING_TEXT];   /* "" or why times mean nothing here */
     arf_compiler compiler;
     arf_device_key key;
     char driver_text[ARF_NAME_TEXT];
@@ -115,6 +116,8 @@ arfuse_status arf_cuda_expired(const arf_cuda_space *space, arf_error *error);
 /* prepare.c */
 arfuse_status arf_cuda_prepare(arf_space *space, arf_pattern pattern, const arf_plan *plan, int *id,
                                arf_error *error);
+void arf_cuda_precompile(arf_space *space, arf_pattern pattern, const arf_plan *const *plan,
+                         int count);
 /* Makes one step ready; the context is current. */
 arfuse_status arf_cuda_ready(arf_cuda_space *space, const arf_step *recipe, arf_ready_step *ready,
                              arf_error *error);

@@ -122,6 +122,11 @@ static arfuse_status open_gpu(opening *at, arf_error *error)
     arf_cuda *device = at->device;
     const int self = at->team->bootstrap.rank;
     device->seat = at->seat[self];
+    for (int p = 0; p < at->team->bootstrap.size; p++) {
+        const bool here = arf_node_same(&at->claim[p].node, &at->claim[self].node);
+        device->node_index += here && p < self;
+        device->node_processes += here;
+    }
     device->uuid = at->claim[self].gpu[device->seat.ordinal];
     ARF_TRY(ARF_CU(&device->driver, error, cuDeviceGet, &device->device, device->seat.ordinal));
     ARF_TRY(

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
+#include "device/cuda/ahead.h"
 #include "device/cuda/cuda_device.h"
 
 /* More dynamic shared memory than this must be asked for (CUDA programming guide, shared memory).
@@ -22,14 +22,6 @@ static arf_cuda *device_of(const arf_cuda_space *space)
 }
 
 /* ---- kernels -------------------------------------------------------------------------------- */
-
-static uint64_t step_digest(const arf_step *step)
-{
-    uint64_t hash = arf_hash_text(ARF_HASH_INIT, step->kernel);
-    for (int i = 0; i < step->defines; i++)
-        hash = arf_hash_text(hash, step->define[i]);
-    return hash;
-}
 
 static arfuse_status load(arf_cuda_space *space, const arf_step *step, arf_kernel *kernel,
                           arf_error *error)
@@ -66,7 +58,7 @@ static arfuse_status load(arf_cuda_space *space, const arf_step *step, arf_kerne
 static arfuse_status kernel_of(arf_cuda_space *space, const arf_step *step, arf_kernel **found,
                                arf_error *error)
 {
-    uint64_t digest = step_digest(step);
+    uint64_t digest = arf_step_digest(step);
     for (int i = 0; i < space->kernels; i++)
         if (space->kernel[i].digest == digest) {
             *found = &space->kernel[i];
@@ -273,4 +265,55 @@ arfuse_status arf_cuda_prepare(arf_space *base, arf_pattern pattern, const arf_p
     if (status == ARFUSE_OK)
         *id = space->plans++;
     return status;
+}
+
+/* ---- ahead ---------------------------------------------------------------------------------- */
+
+static bool is_loaded(const arf_cuda_space *space, uint64_t digest)
+{
+    for (int i = 0; i < space->kernels; i++)
+        if (space->kernel[i].digest == digest)
+            return true;
+    return false;
+}
+
+/* Adds the kernels of a plan that are neither loaded nor listed. */
+static int list_kernels(const arf_cuda_space *space, arf_pattern pattern, const arf_plan *plan,
+                        arf_step *step, uint64_t *digest, int count)
+{
+    arf_recipe recipe;
+    arf_error refused = ARF_ERROR_INIT; /* prepare refuses it too, and says why */
+    if (arf_recipe_make(&space->base.spec.shape, space->base.device->team->local_ranks, pattern,
+                        plan, &recipe, &refused) != ARFUSE_OK)
+        return count;
+    for (int i = 0; i < recipe.steps; i++) {
+        const uint64_t own = arf_step_digest(&recipe.step[i]);
+        bool known = is_loaded(space, own);
+        for (int j = 0; j < count && !known; j++)
+            known = digest[j] == own;
+        if (known)
+            continue;
+        digest[count] = own;
+        step[count++] = recipe.step[i];
+    }
+    return count;
+}
+
+void arf_cuda_precompile(arf_space *base, arf_pattern pattern, const arf_plan *const *plan,
+                         int count)
+{
+    arf_cuda_space *space = (arf_cuda_space *)base;
+    arf_cuda *device = device_of(space);
+    const int most = count * ARF_MAX_STEPS;
+    arf_step *step = calloc((size_t)most + 1, sizeof *step);
+    uint64_t *digest = calloc((size_t)most + 1, sizeof *digest);
+    int steps = 0, own = 0;
+    for (int i = 0; i < count && step != NULL && digest != NULL; i++)
+        steps = list_kernels(space, pattern, plan[i], step, digest, steps);
+    /* Processes of a node list the same and share the cache: each compiles its part. */
+    for (int i = device->node_index; i < steps; i += device->node_processes)
+        step[own++] = step[i];
+    arf_compile_ahead(&device->compiler, step, own, arf_ahead_threads(device->node_processes));
+    free(step);
+    free(digest);
 }
