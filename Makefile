@@ -230,7 +230,7 @@ $(BUILD)/tests/fakecuda/lib%:
 	$(call say,LINK,$@)
 	$(quiet)mkdir -p $(@D)
 	$(quiet)$(CC) -shared -o $@ -Wl,-soname,$(@F) $^ $(LDFLAGS_ALL)
-$(BUILD)/tests/cuda_setup_test: | $(fakecuda)
+$(BUILD)/tests/cuda_setup_test $(BUILD)/tests/cuda_launch_test: | $(fakecuda)
 
 # A fuzz target without libFuzzer, that replays files.
 $(BUILD)/tests/%_replay: $(OBJ)/tests/fuzz/%_fuzz.o $(OBJ)/tests/fuzz/replay.o $(OBJ)/libcli.a \

@@ -240,6 +240,17 @@ typedef struct arf_control {
  */
 #define ARF_STAMP_ONLY 8u
 
+/* ---- order: before and behind the calls of a workspace that asks for it ----------------------- */
+
+/* arf_order(arf_order_mark mark): one block; one thread of it works. No other parameter, no macro
+ * but ARF_MAX_THREADS. Launched without dependent launch: it waits for what stands before it. */
+typedef struct arf_order_mark {
+    arf_word *busy;   /* device memory, one word a GPU and process: who is in a call; 0: nobody */
+    arf_word *broken; /* host-mapped: 0, or the first break, holder << 32 | intruder */
+    arf_word number;  /* of the workspace, below 2^32, not 0 */
+    int enter;        /* 1 before the call, 0 behind it */
+} arf_order_mark;
+
 /* ---- filler: what happens between calls (policy `decode`) -------------------------------------
  */
 

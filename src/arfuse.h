@@ -217,9 +217,9 @@ typedef struct arfuse_options {
  * The environment that creation reads (nothing reads it later): ARFUSE_PROFILE,
  * ARFUSE_PROFILE_PATH, ARFUSE_ROUTES ("default", or a pattern each: "allreduce=profile,
  * finalize=unfused"), ARFUSE_SITES_OFF ("moe_out,final_norm"), ARFUSE_CHECKED, ARFUSE_SHADOW_EVERY,
- * ARFUSE_CHECK_ORDER, and ARFUSE_SOCKET_FOLDER (where processes of one node without a common network namespace meet).
- * A variable that begins with ARFUSE_ and is none that arfuse knows is one warning with the
- * nearest.
+ * ARFUSE_CHECK_ORDER, and ARFUSE_SOCKET_FOLDER (where processes of one node without a common
+ * network namespace meet). A variable that begins with ARFUSE_ and is none that arfuse knows is one
+ * warning with the nearest.
  */
 typedef struct arfuse_workspace arfuse_workspace;
 
@@ -253,7 +253,8 @@ typedef struct arfuse_culprit {
 
 /*
  * One host read, no synchronisation: ARFUSE_OK, or ARFUSE_TIMEOUT with the first culprit. Poll it
- * once a decode step. `culprit` may be NULL.
+ * once a decode step. `culprit` may be NULL. With options.check_order also ARFUSE_IN_USE, when
+ * calls of this workspace and another overlapped on the GPU; the next call says which other.
  */
 ARFUSE_API arfuse_status arfuse_workspace_status(const arfuse_workspace *workspace,
                                                  arfuse_culprit *culprit);
@@ -496,9 +497,9 @@ ARFUSE_API arfuse_status arfuse_write_histogram(const arfuse_workspace *workspac
  * left out of calls that are being captured.
  *
  * CHECKED MODE (options.checked): before each call the ranks compare workspace (by its label), call
- * number, pattern, tokens, site and scalars, and the bits of residual and gamma, through the bootstrap; ARFUSE_DISAGREE on
- * every rank names what differs and who differs, and nothing is enqueued. Waits for the stream:
- * eager calls only.
+ * number, pattern, tokens, site and scalars, and the bits of residual and gamma, through the
+ * bootstrap; ARFUSE_DISAGREE on every rank names what differs and who differs, and nothing is
+ * enqueued. Waits for the stream: eager calls only.
  *
  * ORDERING RULE (options.check_order, on all workspaces in question): when ranks call workspaces of
  * one team in different orders, or calls of two of them meet on one rank, the later call is

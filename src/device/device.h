@@ -139,7 +139,8 @@ typedef struct arf_device_ops {
      * function always times. */
     const char *(*untimed)(const arf_device *device);
 
-    /* One host read: ARFUSE_OK, or ARFUSE_TIMEOUT and the first culprit. */
+    /* One host read: ARFUSE_OK, or ARFUSE_TIMEOUT and the first culprit; where the order of calls
+     * is watched, ARFUSE_IN_USE for calls that overlapped on the device. */
     arfuse_status (*state)(const arf_space *space, arfuse_culprit *culprit);
 
     /* Memory of one local rank that launches may use; NULL when there is none left. */

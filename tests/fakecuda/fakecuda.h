@@ -25,6 +25,8 @@ int fakecuda_calls(const char **last);
 /* Objects that exist: contexts, contexts pushed, allocations, handles, ranges, maps, modules,
  * streams, graphs. */
 int fakecuda_live(void);
+/* The name of the kernel launched last (0), before that (1), ...; "" before the first. */
+const char *fakecuda_launched(int back);
 
 /* Of fakenccl.c, a stand-in for libnccl: what it was asked for, "send COUNT PEER; ...". */
 const char *fakenccl_log(void);

@@ -86,9 +86,11 @@ static void add_defaults(int hidden_size, int local_ranks)
                                      .residual = ARF_ON,
                                      .shared_expert = ARF_ON},
                            .sm_count = PRODUCTION_SMS};
-    arf_step barrier;
+    arf_step barrier, order;
     arf_recipe_plain(&problem.shape, local_ranks, "team_barrier", 32, &barrier);
     add_step(&barrier, true);
+    arf_recipe_plain(&problem.shape, local_ranks, "order", 32, &order);
+    add_step(&order, true);
     arf_plans *seeds = malloc(sizeof *seeds);
     arf_routes *routes = malloc(sizeof *routes);
     if (!seeds || !routes)

@@ -20,7 +20,7 @@ setup() {
     echo "$output"
     [ "$status" -eq 0 ]
     for kernel in ll_publish ll_collect bt_publish bt_reduce bt_norm finalize unfused_scatter \
-        unfused_reduce unfused_norm team_barrier; do
+        unfused_reduce unfused_norm team_barrier order; do
         [[ $output == *"$kernel "*registers* ]]
     done
 }

@@ -9,6 +9,7 @@
 #ifndef ARF_DEVICE_CUDA_CUDA_DEVICE_H
 #define ARF_DEVICE_CUDA_CUDA_DEVICE_H
 
+#include "device/cuda/busy.h"
 #include "device/cuda/compile.h"
 #include "device/cuda/driver.h"
 #include "device/cuda/layout.h"
@@ -19,6 +20,7 @@
 #include "device/cuda/recipe.h"
 #include "device/cuda/symmetric.h"
 #include "device/device.h"
+#include "device/order.h"
 
 typedef struct arf_cuda {
     arf_device base; /* first */
@@ -74,7 +76,8 @@ typedef struct arf_ready_plan {
 
 typedef struct arf_graph_holds arf_graph_holds; /* graphs.c */
 
-typedef struct arf_cuda_space {
+typedef struct arf_cuda_space arf_cuda_space;
+struct arf_cuda_space {
     arf_space base; /* first */
     arf_symmetric memory;
     arf_library library;
@@ -92,11 +95,15 @@ typedef struct arf_cuda_space {
     int kernels, kernel_room;
     arf_ready_plan *plan; /* [ARF_MAX_READY_PLANS] */
     int plans;
+    arf_order_seat seat;            /* zero: the order of calls is not watched, and busy is NULL */
+    arf_busy *busy;                 /* of the GPU */
+    uint32_t busy_number;           /* of this space there */
+    arf_ready_step order;           /* writes busy */
     arf_ready_step barrier, filler; /* of timing; function NULL until first used */
 
     /* Device memory [tokens], where kernels write 1 / rms of a local rank; only tests set it. */
     float *inverse_rms[ARF_VIEW_LOCAL_RANKS];
-} arf_cuda_space;
+};
 
 arfuse_status arf_cuda_enter(const arf_cuda *device, arf_error *error);
 void arf_cuda_leave(const arf_cuda *device);
@@ -125,6 +132,8 @@ arfuse_status arf_cuda_ready(arf_cuda_space *space, const arf_step *recipe, arf_
 /* launch.c */
 arfuse_status arf_cuda_launch(arf_space *space, const arf_launch *launch, arf_error *error);
 void arf_cuda_abandon(arf_space *space, const arf_launch *launch);
+/* As abandoning, without a call: the ordering rule was broken. Enters the context. */
+void arf_cuda_fail(arf_space *space);
 arfuse_status arf_cuda_synchronize(arf_space *space, arfuse_stream stream, arf_error *error);
 bool arf_cuda_capturing(const arf_space *space, arfuse_stream stream);
 /* One grid; `plain`: without dependent launch. */

@@ -162,6 +162,8 @@ static arfuse_status check_plan(const arf_cuda_space *space, int id, arf_pattern
 arfuse_status arf_cuda_check(const arf_cuda_space *space, const arf_launch *launch,
                              arf_error *error)
 {
+    ARF_TRY(arf_order_state(&space->seat, error));
+    ARF_TRY(arf_busy_state(space->busy, space->busy_number, error));
     if (space->broken)
         return arf_fail(error, ARFUSE_FAILED,
                         "an earlier launch of this workspace failed half-way; destroy it and "
@@ -177,6 +179,61 @@ arfuse_status arf_cuda_check(const arf_cuda_space *space, const arf_launch *laun
     return ARFUSE_OK;
 }
 
+/* ---- the ordering rule, where it is watched ---------------------------------------------------
+ */
+
+static arfuse_status mark(const arf_cuda_space *space, bool enter, CUstream stream,
+                          arf_error *error)
+{
+    arf_order_mark what = arf_busy_mark(space->busy, space->busy_number, enter);
+    CUlaunchConfig config = {.gridDimX = 1,
+                             .gridDimY = 1,
+                             .gridDimZ = 1,
+                             .blockDimX = (unsigned)space->order.recipe.threads,
+                             .blockDimY = 1,
+                             .blockDimZ = 1,
+                             .hStream = stream};
+    void *parameters[] = {&what};
+    return ARF_CU(&device_of(space)->driver, error, cuLaunchKernelEx, &config,
+                  space->order.function, parameters, NULL);
+}
+
+static arfuse_status enqueue_marked(arf_cuda_space *space, const arf_launch *launch,
+                                    CUstream stream, arf_error *error)
+{
+    ARF_TRY(mark(space, true, stream, error));
+    /* The first kernel starts behind the mark, not beside it. */
+    arf_launch plain = *launch;
+    plain.plain = true;
+    arfuse_status status = arf_cuda_enqueue(space, &plain, stream, error);
+    arfuse_status left = mark(space, false, stream, status == ARFUSE_OK ? error : NULL);
+    if (status != ARFUSE_OK || left == ARFUSE_OK)
+        return status;
+    space->broken = true; /* the call is enqueued whole; nothing after it can be told apart */
+    return left;
+}
+
+/* The order of replays is the GPU's to see: a call in a capture has no place in the host's. */
+static arfuse_status enqueue_watched(arf_cuda_space *space, const arf_launch *launch,
+                                     CUstream stream, arf_error *error)
+{
+    CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+    device_of(space)->driver.cuStreamIsCapturing(stream, &capturing);
+    if (capturing != CU_STREAM_CAPTURE_STATUS_NONE)
+        return enqueue_marked(space, launch, stream, error);
+    ARF_TRY(arf_order_begin(&space->seat, error));
+    arfuse_status status = enqueue_marked(space, launch, stream, error);
+    arf_order_end(&space->seat);
+    return status;
+}
+
+void arf_cuda_fail(arf_space *base)
+{
+    arf_cuda_space *space = (arf_cuda_space *)base;
+    const arf_launch none = {.stream = (arfuse_stream)space->stream};
+    arf_cuda_abandon(base, &none);
+}
+
 arfuse_status arf_cuda_launch(arf_space *base, const arf_launch *launch, arf_error *error)
 {
     arf_cuda_space *space = (arf_cuda_space *)base;
@@ -186,7 +243,9 @@ arfuse_status arf_cuda_launch(arf_space *base, const arf_launch *launch, arf_err
     ARF_TRY(arf_cuda_enter(device_of(space), error));
     arfuse_status status = arf_cuda_hold(space, (CUstream)launch->stream, error);
     if (status == ARFUSE_OK)
-        status = arf_cuda_enqueue(space, launch, (CUstream)launch->stream, error);
+        status = space->busy == NULL
+                     ? arf_cuda_enqueue(space, launch, (CUstream)launch->stream, error)
+                     : enqueue_watched(space, launch, (CUstream)launch->stream, error);
     arf_cuda_leave(device_of(space));
     return status;
 }

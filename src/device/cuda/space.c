@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "device/cuda/cuda_device.h"
 
 /* What only this process needs: scratch, time stamps, the mirror word, a stream. */
@@ -65,6 +66,23 @@ static void make_view(arf_cuda_space *space)
         view->peer[r] = (char *)(uintptr_t)space->memory.peer[r];
 }
 
+static arfuse_status watch_gpu(arf_cuda_space *space, arf_error *error)
+{
+    arf_step step;
+    ARF_TRY(arf_busy_join(space, &space->busy, &space->busy_number, error));
+    arf_recipe_plain(&space->base.spec.shape, 1, "order", 32, &step);
+    return arf_cuda_ready(space, &step, &space->order, error);
+}
+
+/* What the host enqueues, and what then runs on the GPU. */
+static arfuse_status watch_order(arf_cuda_space *space, arf_error *error)
+{
+    const arf_cuda *device = (const arf_cuda *)space->base.device;
+    const uint64_t gpu = arf_hash(ARF_HASH_INIT, &device->uuid, sizeof device->uuid);
+    ARF_TRY(arf_team_vote(device->base.team, watch_gpu(space, error), error));
+    return arf_order_join(&space->seat, &space->base, gpu, arf_cuda_fail, error);
+}
+
 /* Every step is voted on, so that all ranks go on to the next or none does. */
 static arfuse_status create_steps(arf_cuda_space *space, arf_error *error)
 {
@@ -84,8 +102,8 @@ static arfuse_status create_steps(arf_cuda_space *space, arf_error *error)
     ARF_TRY(arf_team_vote(team, fill_segments(space, error), error));
     ARF_TRY(arf_team_barrier(team, error));
     if (device->way == ARF_WAY_NONE || spec.numerics != ARF_FIXED)
-        return arf_library_create(space, error);
-    return ARFUSE_OK;
+        ARF_TRY(arf_library_create(space, error));
+    return spec.check_order ? watch_order(space, error) : ARFUSE_OK;
 }
 
 arfuse_status arf_cuda_space_create(arf_device *device, const arf_space_spec *spec,
@@ -119,6 +137,7 @@ void arf_cuda_space_destroy(arf_space *base)
     arf_cuda_space *space = (arf_cuda_space *)base;
     const arf_cuda *device = (const arf_cuda *)base->device;
     const arf_driver *driver = &device->driver;
+    arf_order_leave(&space->seat);
     if (arf_cuda_enter(device, NULL) == ARFUSE_OK) {
         /* Kernels of the caller's streams may still read the mailboxes. */
         driver->cuCtxSynchronize();
@@ -133,6 +152,7 @@ void arf_cuda_space_destroy(arf_space *base)
         for (int r = 0; r < ARF_VIEW_LOCAL_RANKS; r++)
             if (space->scratch[r] != 0)
                 driver->cuMemFree(space->scratch[r]);
+        arf_busy_leave(space, space->busy);
         arf_library_destroy(space);
         arf_symmetric_destroy(driver, base->device->team, &space->memory);
         arf_cuda_leave(device);
@@ -145,9 +165,10 @@ void arf_cuda_space_destroy(arf_space *base)
 
 arfuse_status arf_cuda_state(const arf_space *base, arfuse_culprit *culprit)
 {
-    arf_word word = *((const arf_cuda_space *)base)->mirror;
+    const arf_cuda_space *space = (const arf_cuda_space *)base;
+    arf_word word = *space->mirror;
     if (word == 0)
-        return ARFUSE_OK;
+        return arf_busy_state(space->busy, space->busy_number, NULL);
     if (culprit != NULL) {
         culprit->rank = ARF_CULPRIT_RANK(word);
         culprit->stage = ARF_CULPRIT_STAGE(word);
@@ -160,6 +181,8 @@ arfuse_status arf_cuda_state(const arf_space *base, arfuse_culprit *culprit)
 arfuse_status arf_cuda_expired(const arf_cuda_space *space, arf_error *error)
 {
     arfuse_culprit culprit;
+    ARF_TRY(arf_order_state(&space->seat, error));
+    ARF_TRY(arf_busy_state(space->busy, space->busy_number, error));
     if (arf_cuda_state(&space->base, &culprit) == ARFUSE_OK)
         return ARFUSE_OK;
     if (culprit.stage == ARF_STAGE_LAUNCH)

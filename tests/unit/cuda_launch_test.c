@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a call of the cuda device enqueues, against a stand-in for libcuda (tests/fakecuda): calls
+ * that fail half way tell the peers; where the ordering rule is watched, calls stand between marks
+ * on the busy word of the GPU, and who breaks the rule is named.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#ifdef ARF_CUDA
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "device/cuda/cuda_device.h"
+#include "rules/knobs.h"
+
+static void (*arm)(int);
+static int (*calls)(const char **);
+static int (*live)(void);
+static const char *(*launched)(int);
+
+enum { RANKS = 2, HIDDEN = 1024, TOP_K = 4, CAPACITY = 8 };
+
+/* A team of one process with two local ranks, and a space with plans of it. */
+typedef struct scene {
+    arf_team team;
+    arf_device *device;
+    arf_space *space;
+    int ll, separate;
+    arfuse_operands operands[RANKS];
+} scene;
+
+static void passes(arfuse_status status, const arf_error *error)
+{
+    if (status != ARFUSE_OK)
+        fail_msg("%d: %s", status, error->text);
+}
+
+static int prepared(arf_space *space, arf_pattern pattern, arf_protocol protocol)
+{
+    int id = -1;
+    arf_error error = ARF_ERROR_INIT;
+    const arf_plan plan = {.protocol = protocol,
+                           .tuning =
+                               arf_tuning_fallback(arf_knobs(ARF_SET_ARFUSE, protocol, pattern))};
+    passes(arf_cuda_device.prepare(space, pattern, &plan, &id, &error), &error);
+    return id;
+}
+
+static arf_space *space_on(arf_device *device, const char *label, bool check_order)
+{
+    arf_error error = ARF_ERROR_INIT;
+    arf_space *space = NULL;
+    arf_space_spec spec = {.shape = {RANKS, HIDDEN, TOP_K, ARF_ON, ARF_ON, ARF_ON},
+                           .wait_limit_seconds = 1,
+                           .check_order = check_order};
+    for (int p = 0; p < ARF_PROTOCOLS; p++)
+        spec.capacity[p] = CAPACITY;
+    spec.capacity[ARF_HT] = 0;
+    snprintf(spec.label, sizeof spec.label, "%s", label);
+    passes(arf_cuda_device.space_create(device, &spec, &space, &error), &error);
+    return space;
+}
+
+static void open_scene(scene *s, const char *label, bool check_order)
+{
+    static const arfuse_bootstrap alone = ARFUSE_BOOTSTRAP_INIT;
+    arf_error error = ARF_ERROR_INIT;
+    const arf_device_options options = {.spec = "cuda", .cuda_ordinal = -1, .gpu_sharing = true};
+    passes(arf_team_create(&alone, RANKS, &s->team, &error), &error);
+    passes(arf_cuda_device.open(&options, &s->team, &s->device, &error), &error);
+    s->space = space_on(s->device, label, check_order);
+    s->ll = prepared(s->space, ARF_ALLREDUCE, ARF_LL);
+    s->separate = prepared(s->space, ARF_FINALIZE, ARF_SEPARATE);
+    for (int r = 0; r < RANKS; r++) /* the stand-in's kernels look at nothing */
+        s->operands[r] = (arfuse_operands)ARFUSE_OPERANDS_INIT;
+}
+
+static void close_scene(scene *s)
+{
+    arf_cuda_device.space_destroy(s->space);
+    arf_device_close(s->device);
+    assert_int_equal(live(), 0);
+}
+
+static arf_launch call_of(const scene *s, int plan, arf_pattern pattern)
+{
+    return (arf_launch){.pattern = pattern,
+                        .plan = plan,
+                        .then = pattern == ARF_FINALIZE ? s->ll : -1,
+                        .tokens = 3,
+                        .operands = s->operands};
+}
+
+/* ---- half a call ----------------------------------------------------------------------------- */
+
+static uint64_t culprit_word(const scene *s, int rank)
+{
+    const arf_cuda_space *space = (const arf_cuda_space *)s->space;
+    return ((const arf_control *)(const void *)space->view.peer[rank])->culprit;
+}
+
+static int driver_calls_of(scene *s, const arf_launch *launch, const char *until)
+{
+    const char *last = "";
+    arf_error error = ARF_ERROR_INIT;
+    for (int n = 1; n < 20; n++) {
+        /* Which call of the driver is the launch of interest: found by failing each. */
+        arm(n);
+        arfuse_status status = arf_cuda_device.launch(s->space, launch, &error);
+        calls(&last);
+        arm(0);
+        if (status != ARFUSE_OK && strstr(error.text, until) != NULL)
+            return n;
+        arf_cuda_space *space = (arf_cuda_space *)s->space;
+        assert_false(space->broken); /* so far nothing was enqueued */
+        arf_error_clear(&error);
+    }
+    return -1;
+}
+
+static void a_separate_call_that_fails_half_way_tells_the_peers(void **state)
+{
+    (void)state;
+    scene s;
+    open_scene(&s, "target", false);
+    const arf_launch launch = call_of(&s, s.separate, ARF_FINALIZE);
+    arf_error error = ARF_ERROR_INIT;
+    passes(arf_cuda_device.launch(s.space, &launch, &error), &error);
+    assert_string_equal(launched(2), "arf_finalize");
+    assert_string_equal(launched(1), "arf_ll_publish");
+    for (int rank = 0; rank < RANKS; rank++)
+        assert_int_equal(culprit_word(&s, rank), 0);
+    assert_int_equal(arf_cuda_device.state(s.space, NULL), ARFUSE_OK);
+
+    /* The plan behind the finalize kernel does not come: kernel 2 of the call. */
+    assert_true(driver_calls_of(&s, &launch, "ll_publish, kernel 2 of the call") > 0);
+    arfuse_culprit culprit = {.struct_size = sizeof culprit};
+    assert_int_equal(arf_cuda_device.state(s.space, &culprit), ARFUSE_TIMEOUT);
+    assert_int_equal(culprit.rank, 0);
+    assert_int_equal(culprit.stage, ARF_STAGE_LAUNCH);
+    for (int rank = 0; rank < RANKS; rank++) /* every peer's kernels will see it */
+        assert_int_equal(culprit_word(&s, rank), ARF_CULPRIT(0, ARF_STAGE_LAUNCH, 3, 0));
+    assert_int_equal(arf_cuda_device.launch(s.space, &launch, &error), ARFUSE_FAILED);
+    close_scene(&s);
+}
+
+static void a_call_that_is_abandoned_tells_the_peers(void **state)
+{
+    (void)state;
+    scene s;
+    open_scene(&s, "target", false);
+    const arf_launch launch = call_of(&s, s.ll, ARF_ALLREDUCE);
+    arf_error error = ARF_ERROR_INIT;
+    arf_cuda_device.abandon(s.space, &launch);
+    for (int rank = 0; rank < RANKS; rank++)
+        assert_int_equal(culprit_word(&s, rank), ARF_CULPRIT(0, ARF_STAGE_LAUNCH, 3, 0));
+    assert_int_equal(arf_cuda_device.state(s.space, NULL), ARFUSE_TIMEOUT);
+    assert_int_equal(arf_cuda_device.synchronize(s.space, NULL, &error), ARFUSE_TIMEOUT);
+    assert_non_null(strstr(error.text, "rank 0 gave a call up half way"));
+    close_scene(&s);
+}
+
+/* ---- the busy word --------------------------------------------------------------------------- */
+
+static arf_word busy_now(const scene *s)
+{
+    const arf_cuda_space *space = (const arf_cuda_space *)s->space;
+    return *arf_busy_mark(space->busy, space->busy_number, true).busy;
+}
+
+static void a_watched_call_stands_between_marks(void **state)
+{
+    (void)state;
+    scene s;
+    arf_error error = ARF_ERROR_INIT;
+    open_scene(&s, "target", false);
+    arf_launch launch = call_of(&s, s.ll, ARF_ALLREDUCE);
+    passes(arf_cuda_device.launch(s.space, &launch, &error), &error);
+    assert_string_equal(launched(0), "arf_ll_collect"); /* nothing beside the call */
+    close_scene(&s);
+    open_scene(&s, "target", true);
+    passes(arf_cuda_device.launch(s.space, &launch, &error), &error);
+    assert_string_equal(launched(3), "arf_order");
+    assert_string_equal(launched(2), "arf_ll_publish");
+    assert_string_equal(launched(1), "arf_ll_collect");
+    assert_string_equal(launched(0), "arf_order");
+    assert_int_equal(busy_now(&s), 0);
+    launch.tokens = 0; /* waits for nobody */
+    passes(arf_cuda_device.launch(s.space, &launch, &error), &error);
+    assert_string_equal(launched(3), "arf_order");
+    assert_string_equal(launched(2), "arf_ll_publish");
+    close_scene(&s);
+}
+
+/* A call of another space that began on the GPU and has not ended. */
+static void calls_that_overlap_on_the_gpu_are_named(void **state)
+{
+    (void)state;
+    scene s;
+    arf_error error = ARF_ERROR_INIT;
+    open_scene(&s, "target", true);
+    arf_space *draft = space_on(s.device, "draft", true);
+    arf_space *third = space_on(s.device, "third", true);
+    const arf_launch launch = call_of(&s, s.ll, ARF_ALLREDUCE);
+    assert_int_equal(prepared(draft, ARF_ALLREDUCE, ARF_LL), launch.plan);
+    assert_int_equal(prepared(third, ARF_ALLREDUCE, ARF_LL), launch.plan);
+    /* One after another is fine. */
+    passes(arf_cuda_device.launch(s.space, &launch, &error), &error);
+    passes(arf_cuda_device.launch(draft, &launch, &error), &error);
+    passes(arf_cuda_device.launch(s.space, &launch, &error), &error);
+    passes(arf_cuda_device.synchronize(s.space, NULL, &error), &error);
+
+    const arf_cuda_space *inside = (const arf_cuda_space *)draft;
+    *arf_busy_mark(inside->busy, inside->busy_number, true).busy = inside->busy_number;
+    passes(arf_cuda_device.launch(s.space, &launch, &error), &error); /* is seen when it runs */
+    assert_int_equal(busy_now(&s), inside->busy_number); /* the intruder leaves it alone */
+    static const char *const words = "on the GPU a call of workspace target began while one of "
+                                     "workspace draft was running";
+    for (int i = 0; i < 2; i++) {
+        arf_space *of = i == 0 ? s.space : draft;
+        assert_int_equal(arf_cuda_device.state(of, NULL), ARFUSE_IN_USE);
+        assert_int_equal(arf_cuda_device.synchronize(of, NULL, &error), ARFUSE_IN_USE);
+        assert_non_null(strstr(error.text, words));
+        assert_int_equal(arf_cuda_device.launch(of, &launch, &error), ARFUSE_IN_USE);
+        assert_non_null(strstr(error.text, words));
+        arf_error_clear(&error);
+    }
+    assert_int_equal(arf_cuda_device.state(third, NULL), ARFUSE_OK);
+    arf_cuda_device.space_destroy(draft);
+    arf_cuda_device.space_destroy(third);
+    close_scene(&s);
+}
+
+static int prepare_all(void **state)
+{
+    char path[4096], folder[] = "/tmp/arfuse-launch-XXXXXX";
+    (void)state;
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 64);
+    if (length < 0 || mkdtemp(folder) == NULL)
+        return 1;
+    path[length] = '\0';
+    strcpy(strrchr(path, '/'), "/fakecuda/libcuda.so.1");
+    void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
+    if (library == NULL) {
+        fprintf(stderr, "%s\n", dlerror());
+        return 1;
+    }
+    *(void **)&arm = dlsym(library, "fakecuda_arm");
+    *(void **)&calls = dlsym(library, "fakecuda_calls");
+    *(void **)&live = dlsym(library, "fakecuda_live");
+    *(void **)&launched = dlsym(library, "fakecuda_launched");
+    setenv("XDG_CACHE_HOME", folder, 1);
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    return 0;
+}
+
+static int clear_all(void **state)
+{
+    char command[4200];
+    (void)state;
+    snprintf(command, sizeof command, "rm -rf '%s'", getenv("XDG_CACHE_HOME"));
+    return system(command) != 0;
+}
+
+int main(void)
+{
+    arf_nvrtc nvrtc;
+    arf_error error = ARF_ERROR_INIT;
+    if (arf_nvrtc_open(&nvrtc, &error) != ARFUSE_OK) {
+        printf("1..1\nok 1 # SKIP %s\n", error.text);
+        return 0;
+    }
+    arf_nvrtc_close(&nvrtc);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_separate_call_that_fails_half_way_tells_the_peers),
+        cmocka_unit_test(a_call_that_is_abandoned_tells_the_peers),
+        cmocka_unit_test(a_watched_call_stands_between_marks),
+        cmocka_unit_test(calls_that_overlap_on_the_gpu_are_named),
+    };
+    return cmocka_run_group_tests_name("cuda_launch", tests, prepare_all, clear_all);
+}
+
+#else
+
+#include <stdio.h>
+
+int main(void)
+{
+    printf("1..1\nok 1 # SKIP built without the CUDA device\n");
+    return 0;
+}
+
+#endif
