@@ -64,6 +64,12 @@ struct arf_ll_source {
                                              ARF_CULPRIT(0, ARF_STAGE_LL_COLLECT, token, epoch));
         }
         if constexpr (lanes > 1) {
+            /* A lane that gave up makes the pack NaN: without the norm no barrier comes before the
+             * lane that stores it, which may have all of its own ranks. */
+            if (!wanted || !arrived)
+#pragma unroll
+                for (int i = 0; i < 8; i++)
+                    sum[i] = arf_low(0x7fffu);
 #pragma unroll
             for (int mask = 32 / lanes; mask < 32; mask *= 2)
 #pragma unroll
