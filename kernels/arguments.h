@@ -21,7 +21,7 @@
  *   ll_collect       ARF_RANK_LANES                                      rank_lanes
  *   ll_single        ARF_FINALIZE ARF_RANK_LANES [ARF_PREFETCH]          the form with one kernel
  *   bt_publish       ARF_FINALIZE ARF_SLICES ARF_ELEMENTS [ARF_PREFETCH] (allreduce: ARF_ELEMENTS
- * is 8, ARF_VECTORS the packs of a thread) bt_reduce        ARF_SLICES bt_norm          - finalize
+ * is 8, ARF_VECTORS the packs of a thread) bt_reduce        ARF_SLICES bt_norm          ARF_SLICES finalize
  * ARF_ELEMENTS ARF_PREFETCH                           separate, unfused finalize unfused_scatter  -
  *   unfused_reduce   -
  *   unfused_norm     -

@@ -137,6 +137,7 @@ static void make_bt(const plan_request *request, arf_recipe *recipe)
     reduce->rule = ARF_GRID_OWNED;
     reduce->slices = slices;
     arf_step *norm = add(request, recipe, "bt_norm", knob(request, "rms_threads", 1024));
+    define(norm, "-DARF_SLICES=%d", slices); /* who is missing depends on it */
     finish_rows(request, norm, 1, 1);
 }
 
