@@ -172,8 +172,8 @@ arfuse_status arf_seats_judge(const arf_team *team, const arf_seat_claim *claim,
         return ARFUSE_OK;
     if (command == NULL)
         return arf_fail(error, ARFUSE_HARDWARE,
-                        "%d ranks on %d GPU%s: %.600s; ranks of a team need a GPU each, unless the "
-                        "option gpu_sharing is set",
+                        "%d ranks on %d GPU%s: %.600s; ranks of a team need a GPU each, unless one "
+                        "process hosts them all (local_ranks)",
                         team->tp_size, gpus, gpus == 1 ? "" : "s", text);
     return arf_fail(error, ARFUSE_HARDWARE,
                     "%d ranks on %d GPU%s: %.600s; ranks of a team need a GPU each. To share it, "
