@@ -6,8 +6,6 @@
  */
 #include "rules/seeds.h"
 
-#include <string.h>
-
 #include "rules/knobs.h"
 
 #define LENGTH(array) ((int)(sizeof(array) / sizeof(array)[0]))
@@ -81,21 +79,14 @@ static void want_many(seeding *at)
     }
 }
 
-/* The first seed made over for many tokens stands second, so that no limit on candidates cuts it
- * off. */
+/* Last, since neighbours are tried in the order of seeds, up to a limit. */
 static void seed_many(seeding *at)
 {
-    arf_plans *seeds = at->seeds;
-    if (at->problem->set != ARF_SET_ARFUSE || seeds->count == 0)
+    if (at->problem->set != ARF_SET_ARFUSE || at->seeds->count == 0)
         return;
-    at->plan = seeds->plan[0];
+    at->plan = at->seeds->plan[0];
     want_many(at);
     add(at);
-    for (int i = 2; i < seeds->count; i++)
-        if (arf_plan_equal(at->problem->set, at->pattern, &seeds->plan[i], &at->plan)) {
-            memmove(&seeds->plan[2], &seeds->plan[1], (size_t)(i - 1) * sizeof at->plan);
-            seeds->plan[1] = at->plan;
-        }
 }
 
 /* ---- LL -------------------------------------------------------------------------------------- */
