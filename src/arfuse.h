@@ -45,7 +45,8 @@
  * LAUNCH PATH. arfuse_allreduce, arfuse_finalize, arfuse_defer and arfuse_consume
  * allocate nothing, take no lock, read no environment, write no log, make no
  * system call of their own, and may be captured in a CUDA graph; checked mode and
- * shadow checks (part 6), which are off unless asked for, are the exception.
+ * shadow checks (part 6), which are off unless asked for, are the exception, and a profiler that
+ * listens to NVTX ranges does in them what it likes.
  * STRUCTS. Each begins with its own size, set by its initialiser (ARFUSE_..._INIT):
  * start from that, so that a later library knows what yours has.
  *
@@ -500,6 +501,11 @@ ARFUSE_API arfuse_status arfuse_write_histogram(const arfuse_workspace *workspac
  * number, pattern, tokens, site and scalars, and the bits of residual and gamma, through the
  * bootstrap; ARFUSE_DISAGREE on every rank names what differs and who differs, and nothing is
  * enqueued. Waits for the stream: eager calls only.
+ *
+ * PROFILERS: on CUDA each call is a range of the NVTX domain "arfuse" on the calling thread, such as
+ * "allreduce attn_out M=17 ll, route 1 of 4", when a profiler was attached before the workspace was
+ * made (NVTX asks NVTX_INJECTION64_PATH then, and never later). It spans what the call enqueues, in
+ * a capture the capturing; a graph replay makes no call, hence no range.
  *
  * ORDERING RULE (options.check_order, on all workspaces in question): when ranks call workspaces of
  * one team in different orders, or calls of two of them meet on one rank, the later call is

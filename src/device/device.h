@@ -164,6 +164,12 @@ typedef struct arf_device_ops {
      * device without capture. No allocation, lock or log. */
     bool (*capturing)(const arf_space *space, arfuse_stream stream);
 
+    /* Ranges of a profiler on the calling thread, around what a caller does; asked for only while
+     * `profiled`, which never changes, is true. All NULL: a device without. */
+    bool (*profiled)(const arf_device *device);
+    void (*range_begin)(const arf_device *device, const char *text);
+    void (*range_end)(const arf_device *device);
+
     /* How many captured graphs, or what was instantiated from them, still use the space. NULL: a
      * device without capture. */
     int (*graphs)(const arf_space *space);

@@ -116,3 +116,17 @@ void arf_map_text(const arfuse_workspace *workspace, arf_pattern pattern, char *
                  routes == NULL || routes->count == 0 ? "" : " beyond",
                  workspace->choice.source[pattern]);
 }
+
+void arf_range_text(const arfuse_workspace *workspace, arf_pattern pattern, const arfuse_call *call,
+                    const arf_service *service, char text[ARF_RANGE_TEXT])
+{
+    const arf_routes *routes = arf_routes_of(workspace, pattern);
+    int used = snprintf(text, ARF_RANGE_TEXT, "%s %s M=%" PRId64 " ", arf_pattern_name(pattern),
+                        arf_site_of(&workspace->sites, call->site)->name, call->tokens);
+    if (service->fused)
+        snprintf(text + used, ARF_RANGE_TEXT - (size_t)used, "%s, route %d of %d",
+                 arf_protocol_name(routes->route[service->route].plan.protocol), service->route + 1,
+                 routes->count);
+    else
+        snprintf(text + used, ARF_RANGE_TEXT - (size_t)used, "unfused");
+}

@@ -4,6 +4,7 @@
  * operation or returns an error with nothing enqueued.
  */
 #include "runtime/agree.h"
+#include "runtime/explain.h"
 #include "runtime/workspace.h"
 
 static arfuse_status check_served(const arfuse_workspace *workspace, arf_pattern pattern,
@@ -130,7 +131,15 @@ arfuse_status arf_run(arfuse_workspace *workspace, arf_pattern pattern, const ar
     if (workspace->options.checked)
         status = arf_agree_call(workspace, pattern, call, status, error);
     ARF_TRY(status);
-    return enqueue(workspace, pattern, call, &service, sum_alone, error);
+    if (!workspace->profiled)
+        return enqueue(workspace, pattern, call, &service, sum_alone, error);
+    const arf_device *device = workspace->device;
+    char text[ARF_RANGE_TEXT];
+    arf_range_text(workspace, pattern, call, &service, text);
+    device->ops->range_begin(device, text);
+    status = enqueue(workspace, pattern, call, &service, sum_alone, error);
+    device->ops->range_end(device);
+    return status;
 }
 
 static arfuse_status run(arfuse_workspace *workspace, arf_pattern pattern, const arfuse_call *call,

@@ -219,6 +219,8 @@ static arfuse_status build(arfuse_workspace *workspace, const arfuse_bootstrap *
         .log = &workspace->log,
     };
     ARF_TRY(open(&device, team, &workspace->device, error));
+    workspace->profiled = workspace->device->ops->profiled != NULL &&
+                          workspace->device->ops->profiled(workspace->device);
     ARF_TRY(agree_device(workspace, error));
     const arf_shape shape = shape_of(options, team->tp_size);
     ARF_TRY(choose_routes(workspace, &shape, error));

@@ -36,7 +36,8 @@ struct arfuse_workspace {
     uint64_t calls;
     arfuse_stream stream; /* of the calls so far */
     bool has_stream;
-    bool failed; /* a call failed half way: nothing more is launched */
+    bool profiled; /* a profiler listens: calls name themselves */
+    bool failed;   /* a call failed half way: nothing more is launched */
 };
 
 /* How a call is served, decided once for launching, asking and explaining alike. */

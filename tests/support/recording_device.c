@@ -78,6 +78,7 @@ static arfuse_status record_launch(arf_space *space, const arf_launch *launch, a
     (void)space;
     recorded_launch *entry = &recorded.launch[recorded.launches++ % RECORDED_LAUNCHES];
     entry->launch = *launch;
+    recorded.launched_in_range = recorded.open_ranges == 1;
     entry->plan = recorded.plan[launch->plan];
     entry->operands = launch->operands[0];
     if (recorded.launches == recorded.fail_launch)
@@ -139,6 +140,26 @@ static bool record_capturing(const arf_space *space, arfuse_stream stream)
     return recorded.capturing;
 }
 
+static bool record_profiled(const arf_device *device)
+{
+    (void)device;
+    return recorded.profiled;
+}
+
+static void record_range_begin(const arf_device *device, const char *text)
+{
+    (void)device;
+    recorded.ranges++;
+    recorded.open_ranges++;
+    snprintf(recorded.range, sizeof recorded.range, "%s", text);
+}
+
+static void record_range_end(const arf_device *device)
+{
+    (void)device;
+    recorded.open_ranges--;
+}
+
 static int record_graphs(const arf_space *space)
 {
     (void)space;
@@ -165,6 +186,9 @@ static const arf_device_ops recording_device = {
     .now = record_now,
     .capturing = record_capturing,
     .graphs = record_graphs,
+    .profiled = record_profiled,
+    .range_begin = record_range_begin,
+    .range_end = record_range_end,
 };
 
 arfuse_status recording_open(const arf_device_options *options, const arf_team *team,

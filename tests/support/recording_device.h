@@ -25,6 +25,10 @@ typedef struct recording {
     unsigned lacks;           /* protocols, by bit, that the device says it has not */
     arf_protocol unsupported; /* prepare refuses it; ARF_PROTOCOLS: none */
     int abandoned;            /* times that the rest of a call was given up */
+    bool profiled;            /* somebody listens to ranges ... */
+    char range[128];          /* ... and this is the last one, */
+    int ranges, open_ranges;
+    bool launched_in_range; /* the last launch was inside of one */
     bool capturing;
     int graphs; /* that still use the space */
     int waits;  /* synchronizations and downloads */

@@ -430,6 +430,60 @@ static void default_routes_use_what_the_device_has(void **state)
     arfuse_workspace_destroy(&workspace, NULL);
 }
 
+/* A profiler that listens hears site, pattern, M and route of each call, and nobody else pays. */
+static void calls_name_themselves_to_a_profiler(void **state)
+{
+    (void)state;
+    for (int profiled = 0; profiled < 2; profiled++) {
+        recording_reset();
+        recorded.profiled = profiled;
+        const arfuse_options options = usual_options();
+        arfuse_workspace *workspace = open_recorded(&options);
+        const arfuse_operands operands = usual_operands();
+        arfuse_call call = ARFUSE_CALL_INIT;
+        arfuse_error error = ARFUSE_ERROR_INIT;
+        call.tokens = 3;
+        call.site = 1;
+        assert_int_equal(arfuse_finalize(workspace, &call, &operands, &error), ARFUSE_OK);
+        assert_int_equal(recorded.ranges, profiled);
+        assert_int_equal(recorded.launched_in_range, profiled);
+        if (profiled) {
+            assert_string_equal(recorded.range, "finalize moe_out M=3 ll, route 1 of 1");
+            call.tokens = 100; /* one range, whatever the pieces */
+            call.site = ARFUSE_SITE_NONE;
+            assert_int_equal(arfuse_allreduce(workspace, &call, &operands, &error), ARFUSE_OK);
+            assert_string_equal(recorded.range, "allreduce - M=100 unfused");
+            assert_int_equal(recorded.ranges, 2);
+            /* A failing call ends its range; a refused one has none. */
+            recorded.fail_launch = recorded.launches + 1;
+            assert_int_equal(arfuse_allreduce(workspace, &call, &operands, &error), ARFUSE_FAILURE);
+            assert_int_equal(recorded.ranges, 3);
+            call.tokens = -1;
+            assert_int_equal(arfuse_allreduce(workspace, &call, &operands, &error), ARFUSE_USAGE);
+            assert_int_equal(recorded.ranges, 3);
+        }
+        assert_int_equal(recorded.open_ranges, 0);
+        arfuse_workspace_destroy(&workspace, NULL);
+    }
+}
+
+/* Even then the library's own part of a call allocates and locks nothing. */
+static void ranges_allocate_nothing(void **state)
+{
+    (void)state;
+    if (!INTERPOSED)
+        skip();
+    recording_reset();
+    recorded.profiled = true;
+    const arfuse_options options = usual_options();
+    arfuse_workspace *workspace = open_recorded(&options);
+    forbidden = 0;
+    assert_true(work(workspace));
+    assert_int_equal(forbidden, 0);
+    assert_true(recorded.ranges > 4 * 64);
+    arfuse_workspace_destroy(&workspace, NULL);
+}
+
 static void nothing_waits_for_a_stream_that_is_captured(void **state)
 {
     (void)state;
@@ -594,6 +648,8 @@ int main(void)
         cmocka_unit_test(a_call_that_fails_half_way_fails_the_workspace),
         cmocka_unit_test(a_route_that_the_device_lacks_runs_unfused),
         cmocka_unit_test(default_routes_use_what_the_device_has),
+        cmocka_unit_test(calls_name_themselves_to_a_profiler),
+        cmocka_unit_test(ranges_allocate_nothing),
         cmocka_unit_test(nothing_waits_for_a_stream_that_is_captured),
         cmocka_unit_test(a_workspace_that_graphs_use_is_not_destroyed),
         cmocka_unit_test(operands_are_refused_by_name),

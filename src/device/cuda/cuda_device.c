@@ -26,6 +26,7 @@ static void cuda_close(arf_device *base)
     arf_cuda *device = (arf_cuda *)base;
     if (device->context != NULL)
         device->driver.cuDevicePrimaryCtxRelease(device->device);
+    arf_ranges_close(device->ranges);
     arf_compiler_close(&device->compiler);
     arf_nvml_close(&device->nvml);
     arf_driver_close(&device->driver);
@@ -41,6 +42,7 @@ static arfuse_status cuda_open(const arf_device_options *options, const arf_team
     status = arf_team_vote(team, status, error);
     if (status == ARFUSE_OK) {
         device->base = (arf_device){.ops = &arf_cuda_device, .team = team};
+        device->ranges = arf_ranges_open();
         if (options->log != NULL)
             device->base.log = *options->log;
         status = arf_cuda_open_steps(device, options, error);
@@ -130,6 +132,21 @@ static arfuse_status cuda_download(arf_device *base, int local_rank, void *to, c
     return status;
 }
 
+static bool cuda_profiled(const arf_device *device)
+{
+    return ((const arf_cuda *)device)->ranges != NULL;
+}
+
+static void cuda_range_begin(const arf_device *device, const char *text)
+{
+    arf_ranges_begin(((const arf_cuda *)device)->ranges, text);
+}
+
+static void cuda_range_end(const arf_device *device)
+{
+    arf_ranges_end(((const arf_cuda *)device)->ranges);
+}
+
 static double cuda_now(const arf_device *base)
 {
     (void)base;
@@ -154,6 +171,9 @@ const arf_device_ops arf_cuda_device = {
     .synchronize = arf_cuda_synchronize,
     .capturing = arf_cuda_capturing,
     .graphs = arf_cuda_graphs,
+    .profiled = cuda_profiled,
+    .range_begin = cuda_range_begin,
+    .range_end = cuda_range_end,
     .time = arf_cuda_time,
     .untimed = cuda_untimed,
     .state = arf_cuda_state,

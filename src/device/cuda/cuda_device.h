@@ -17,6 +17,7 @@
 #include "device/cuda/links.h"
 #include "device/cuda/mps.h"
 #include "device/cuda/nvml.h"
+#include "device/cuda/ranges.h"
 #include "device/cuda/recipe.h"
 #include "device/cuda/symmetric.h"
 #include "device/device.h"
@@ -37,6 +38,7 @@ typedef struct arf_cuda {
     arf_compiler compiler;
     arf_device_key key;
     char driver_text[ARF_NAME_TEXT];
+    void *ranges; /* of a profiler; NULL: nobody listens */
     uint64_t l2_bytes;
     int sm_count;
 } arf_cuda;
