@@ -109,11 +109,10 @@ int main(int argc, char **argv)
         compile_all(step, count, threads, &many);
     }
     getrusage(RUSAGE_SELF, &after);
-    printf(
-        "compile: %d kernels: one thread %.2f s, %d threads %.2f s, ratio %.2f; at most %ld MiB, "
-        "then %ld MiB\n",
-        count, one / TURNS, threads, many / TURNS, one / many, before.ru_maxrss / 1024,
-        after.ru_maxrss / 1024);
+    printf("compile: %d kernels: one thread %.2f s (%.2f s of a core), %d threads %.2f s (%.2f s), "
+           "ratio %.2f; at most %ld MiB, then %ld MiB\n",
+           count, one.wall, one.cpu, threads, many.wall, many.cpu, one.wall / many.wall,
+           before.ru_maxrss / 1024, after.ru_maxrss / 1024);
     return 0;
 }
 

@@ -9,7 +9,7 @@
 #include "device/cuda/compile.h"
 #include "device/cuda/recipe.h"
 
-/* A compilation takes some 100 MiB (tests/bench/compile_bench.c), so threads have a limit. */
+/* A thread more takes some 20 MiB (tests/bench/compile_bench.c): the limit bounds memory, too. */
 #define ARF_AHEAD_THREADS 16
 
 /*
