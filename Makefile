@@ -232,6 +232,13 @@ $(BUILD)/tests/fakecuda/lib%:
 	$(quiet)$(CC) -shared -o $@ -Wl,-soname,$(@F) $^ $(LDFLAGS_ALL)
 $(BUILD)/tests/cuda_setup_test $(BUILD)/tests/cuda_launch_test: | $(fakecuda)
 
+# The stand-in for libnvidia-ml, likewise.
+$(BUILD)/tests/fakenvml/libnvidia-ml.so.1: $(OBJ)/tests/fakenvml/fakenvml.o
+	$(call say,LINK,$@)
+	$(quiet)mkdir -p $(@D)
+	$(quiet)$(CC) -shared -o $@ -Wl,-soname,libnvidia-ml.so.1 $^ $(LDFLAGS_ALL)
+$(BUILD)/tests/cuda_clocks_test: | $(if $(with_cuda),$(BUILD)/tests/fakenvml/libnvidia-ml.so.1)
+
 # A fuzz target without libFuzzer, that replays files.
 $(BUILD)/tests/%_replay: $(OBJ)/tests/fuzz/%_fuzz.o $(OBJ)/tests/fuzz/replay.o $(OBJ)/libcli.a \
   $(OBJ)/libtune.a $(OBJ)/libcore.a

@@ -15,6 +15,7 @@
 #define ARF_DEVICE_DEVICE_H
 
 #include "base/log.h"
+#include "device/clocks.h"
 #include "device/team.h"
 #include "profile/profile.h"
 
@@ -153,6 +154,10 @@ typedef struct arf_device_ops {
 
     /* Seconds on a monotonic clock; virtual on the model. */
     double (*now)(const arf_device *device);
+
+    /* The clocks right now of what this process runs on. Local. NULL: a device that does not tell;
+     * one that cannot leaves them 0. */
+    void (*clocks)(const arf_device *device, arf_clocks *clocks);
 
     /*
      * Only devices that do not compute (the model) have this: the verdict that verification would

@@ -14,6 +14,7 @@
 /* A time of one call: more than a thousand seconds is a mistake. */
 #define MAX_US 1e9
 #define MAX_CALLS 1000000
+#define MAX_MHZ 100000
 
 static const char *const outcome_names[] = {"timed", "wrong", "failed"};
 
@@ -80,7 +81,11 @@ arfuse_status arf_sample_line(const arf_samples_header *header, const arf_sample
         arf_text_add(&text, ", \"outcome\": \"%s\"", outcome_names[sample->outcome]);
         write_text(&text, "reason", sample->reason);
     }
-    arf_text_add(&text, ", \"calls\": %d, \"us\": [", sample->calls);
+    arf_text_add(&text, ", \"calls\": %d", sample->calls);
+    if (sample->clock_mhz > 0)
+        arf_text_add(&text, ", \"clock_mhz\": %d", sample->clock_mhz);
+    write_text(&text, "throttle", sample->throttle);
+    arf_text_add(&text, ", \"us\": [");
     for (int i = 0; i < sample->rounds; i++) {
         arf_text_add(&text, i > 0 ? ", " : "");
         arf_text_number(&text, sample->us[i], 4); /* as arf_sample_round */
@@ -164,6 +169,17 @@ static arfuse_status read_times(const arf_json_value *root, arf_sample *sample, 
     return ARFUSE_OK;
 }
 
+static arfuse_status read_clock(const arf_json_value *root, arf_sample *sample, arf_error *error)
+{
+    arf_json_value value;
+    int64_t mhz = 0;
+    ARF_TRY(arf_json_optional(root, "clock_mhz", &value, error));
+    if (value.node != NULL)
+        ARF_TRY(arf_json_integer(&value, 1, MAX_MHZ, &mhz, error));
+    sample->clock_mhz = (int)mhz;
+    return arf_read_text(root, "throttle", sample->throttle, error);
+}
+
 static arfuse_status read_then(const arf_json_value *root, const arf_samples_header *header,
                                arf_sample *sample, arf_error *error)
 {
@@ -188,9 +204,9 @@ static arfuse_status read_then(const arf_json_value *root, const arf_samples_hea
 
 static arfuse_status read_sample(const arf_json_value *root, arf_samples *samples, arf_error *error)
 {
-    static const char *const members[] = {"pattern",  "tokens", "protocol", "finalize", "transport",
-                                          "numerics", "tuning", "then",     "outcome",  "reason",
-                                          "calls",    "us",     NULL};
+    static const char *const members[] = {
+        "pattern", "tokens", "protocol", "finalize",  "transport", "numerics", "tuning", "then",
+        "outcome", "reason", "calls",    "clock_mhz", "throttle",  "us",       NULL};
     const arf_samples_header *header = &samples->header;
     arf_problem problem = {
         .set = header->set, .shape = header->shape, .sm_count = header->device.sm_count};
@@ -216,6 +232,7 @@ static arfuse_status read_sample(const arf_json_value *root, arf_samples *sample
     ARF_TRY(arf_json_member(root, "calls", &value, error));
     ARF_TRY(arf_json_integer(&value, 0, MAX_CALLS, &calls, error));
     sample.calls = (int)calls;
+    ARF_TRY(read_clock(root, &sample, error));
     ARF_TRY(read_times(root, &sample, us, error));
     return arf_samples_add(samples, &sample, error);
 }

@@ -115,8 +115,12 @@ arfuse_status arf_bench_open(const arf_tuner *tuner, const arf_schedule *schedul
 
 void arf_bench_close(arf_bench *bench)
 {
+    char trouble[256];
     if (bench->tuner == NULL)
         return;
+    arf_clocks_trouble(&bench->clocks, trouble, sizeof trouble);
+    if (trouble[0] != '\0')
+        arf_voice_warn("%s", trouble);
     arf_trial_destroy(bench->timing);
     for (int kind = 0; kind < ARF_TRIAL_KINDS; kind++)
         arf_trial_destroy(bench->check[kind]);

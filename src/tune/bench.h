@@ -9,6 +9,7 @@
 #define ARF_TUNE_BENCH_H
 
 #include "device/trial.h"
+#include "tune/clocks.h"
 #include "tune/schedule.h"
 #include "tune/tuner.h"
 
@@ -23,6 +24,7 @@ typedef struct arf_bench {
     bool ready[ARF_READY_PLANS]; /* by plan id: voted ready on every rank, in this space */
     int64_t timings, straggles[ARF_MAX_RANKS]; /* by team rank: timings in which it was the slowest,
                                                   far behind the fastest */
+    arf_clock_watch clocks;                    /* of all points */
     int curtailed;       /* protocols whose buffers had to be smaller than the schedule wants */
     int64_t most_tokens; /* of the timing trial */
     arf_trial *timing;   /* NULL on a device that computes nothing */
@@ -36,6 +38,7 @@ typedef struct arf_bench {
  */
 arfuse_status arf_bench_open(const arf_tuner *tuner, const arf_schedule *schedule, arf_bench *bench,
                              arf_error *error);
+/* Says what was wrong with the clocks. */
 void arf_bench_close(arf_bench *bench);
 
 /* Makes what preparing these plans needs, all at once where the device can. A plan that fails

@@ -104,8 +104,10 @@ void arf_course_samples(const arf_course *s, int64_t tokens, int lanes, const ar
                                  .outcome = lane->status == ARFUSE_OK ? ARF_SAMPLE_TIMED
                                                                       : ARF_SAMPLE_FAILED,
                                  .calls = point->calls,
+                                 .clock_mhz = point->clocks.mhz,
                                  .rounds = lane->rounds,
                                  .us = lane->us};
+        arf_throttle_text(point->clocks.throttle, sample[i].throttle, sizeof sample[i].throttle);
         if (lane->then != NULL)
             sample[i].then = *lane->then;
         if (lane->status != ARFUSE_OK) {

@@ -246,6 +246,10 @@ arfuse_status arf_measure(arf_bench *bench, arf_pattern pattern, int64_t tokens,
             break;
     }
     free(open);
+    /* Right behind the last timing: a clock comes down within some milliseconds of idling. */
+    if (status == ARFUSE_OK)
+        status = arf_clocks_read(&bench->clocks, bench->tuner->device, error);
+    point->clocks = bench->clocks.now;
     if (status == ARFUSE_OK)
         judge(&s, point);
     return status;

@@ -35,11 +35,12 @@ typedef struct arf_effort {
 
 /* What a point came to. */
 typedef struct arf_point {
-    int calls;        /* N of each timing, equal for all lanes */
-    bool out_of_time; /* some lane has fewer than least_rounds: the point does not count */
-    double noise;     /* widest relative half-width among the contenders */
-    double drift;     /* largest change of a lane's median from the first half of its rounds to
-                         the second, relative */
+    int calls;         /* N of each timing, equal for all lanes */
+    bool out_of_time;  /* some lane has fewer than least_rounds: the point does not count */
+    double noise;      /* widest relative half-width among the contenders */
+    double drift;      /* largest change of a lane's median from the first half of its rounds to
+                          the second, relative */
+    arf_clocks clocks; /* behind the last round */
 } arf_point;
 
 /* ARFUSE_OK unless the bench itself is gone; lanes that failed say so themselves. */

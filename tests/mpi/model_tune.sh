@@ -130,6 +130,13 @@ fault memory 9 "ll bt ht unfused" "ll bt ht separate" "rank 1: out of device mem
 fault slow-rank 0 "ll bt ht" "ll bt ht" "rank 4 took far longer than the fastest rank"
 fault clock-drop 0 "ll bt ht" "ll bt ht" "the same call became up to 2"
 
+grep -q 'clocks were held down at [0-9]* of [0-9]* points (power), between 1600 and 2000 MHz' "$work/clock-drop.err"
+check $? "a clock drop is told"
+samples=$(ls "$work"/clock-drop/*/*.samples.jsonl)
+[ "$(grep -c '"clock_mhz": 2000, "us"' "$samples")" -gt 0 ] &&
+    [ "$(grep -c '"clock_mhz": 1600, "throttle": "power", "us"' "$samples")" -gt 0 ]
+check $? "a clock drop is in the samples"
+
 # Clocks that drop change no choice.
 "$BUILD/tests/judge_test" default,seed=3 "$(profile clock-drop)" >"$work/seen" 2>&1
 awk '{ bad += $5 > 0.003 || $7 > 0.02 } END { exit !(NR == 2 && bad == 0) }' "$work/seen"

@@ -67,6 +67,8 @@ static arf_samples *whole(void)
                           .has_then = true,
                           .then = plan_of(ARF_BT, ARF_ALLREDUCE),
                           .calls = 20,
+                          .clock_mhz = 1755,
+                          .throttle = "power",
                           .rounds = 1,
                           .us = times};
     assert_int_equal(arf_samples_add(samples, &sample, NULL), ARFUSE_OK);
@@ -236,7 +238,11 @@ static void bad_lines_are_refused_with_their_number(void **state)
             "s: line 2: $.tuning.pack_step: 0, expected an integer from 1 to 8192");
     refused(text, "\"then\"", "\"them\"",
             "s: line 3: $: unknown member \"them\", expected only pattern, tokens, protocol, "
-            "finalize, transport, numerics, tuning, then, outcome, reason, calls, us");
+            "finalize, transport, numerics, tuning, then, outcome, reason, calls, clock_mhz, "
+            "throttle, us");
+    refused(text, "\"clock_mhz\": 1755", "\"clock_mhz\": 0",
+            "s: line 3: $.clock_mhz: 0, expected an integer from 1 to 100000");
+    refused(text, "\"power\"", "[]", "s: line 3: $.throttle: an array, expected a string");
     refused(text, "\"outcome\": \"wrong\"", "\"outcome\": \"odd\"",
             "s: line 4: $.outcome: \"odd\", expected wrong or failed");
     refused(text, "\"us\": [] }\n", "\"us\": [1] }\n",

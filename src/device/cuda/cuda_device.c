@@ -155,6 +155,12 @@ static double cuda_now(const arf_device *base)
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
+static void cuda_clocks(const arf_device *base, arf_clocks *clocks)
+{
+    const arf_cuda *device = (const arf_cuda *)base;
+    *clocks = arf_nvml_clocks(&device->nvml, &device->uuid);
+}
+
 const arf_device_ops arf_cuda_device = {
     .name = "cuda",
     .lacks = 1u << ARF_HT, /* no kernel yet */
@@ -182,4 +188,5 @@ const arf_device_ops arf_cuda_device = {
     .upload = cuda_upload,
     .download = cuda_download,
     .now = cuda_now,
+    .clocks = cuda_clocks,
 };

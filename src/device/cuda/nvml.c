@@ -9,6 +9,16 @@
 typedef void *nvml_device;
 enum { SUCCESS = 0, P2P_STATUS_OK = 0, P2P_CAPS_READ = 0, P2P_CAPS_WRITE = 1, P2P_CAPS_NVLINK = 2 };
 enum { FABRIC_COMPLETED = 3 };
+enum { CLOCK_SM = 1 };
+/* Idle, clocks that an administrator set and displays hold nothing down that would run. */
+enum {
+    REASON_POWER_CAP = 0x4,
+    REASON_HARDWARE = 0x8,
+    REASON_SYNC = 0x10,
+    REASON_HEAT = 0x20,
+    REASON_HARDWARE_HEAT = 0x40,
+    REASON_POWER_BRAKE = 0x80
+};
 typedef struct fabric_info { /* nvmlGpuFabricInfo_t */
     unsigned char cluster[16];
     int status;
@@ -113,6 +123,41 @@ int arf_nvml_peer_access(const arf_nvml *nvml, const CUuuid *from, const CUuuid 
 int arf_nvml_peer_nvlink(const arf_nvml *nvml, const CUuuid *from, const CUuuid *to)
 {
     return peer_status(nvml, from, to, P2P_CAPS_NVLINK);
+}
+
+static unsigned throttle_of(unsigned long long reasons)
+{
+    unsigned throttle = 0;
+    if ((reasons & (REASON_POWER_CAP | REASON_POWER_BRAKE)) != 0)
+        throttle |= ARF_THROTTLE_POWER;
+    if ((reasons & (REASON_HEAT | REASON_HARDWARE_HEAT)) != 0)
+        throttle |= ARF_THROTTLE_HEAT;
+    if ((reasons & REASON_HARDWARE) != 0 && throttle == 0) /* else it says which */
+        throttle |= ARF_THROTTLE_HARDWARE;
+    if ((reasons & REASON_SYNC) != 0)
+        throttle |= ARF_THROTTLE_SYNC;
+    return throttle;
+}
+
+arf_clocks arf_nvml_clocks(const arf_nvml *nvml, const CUuuid *gpu)
+{
+    int (*clock)(nvml_device, int, unsigned *);
+    int (*why)(nvml_device, unsigned long long *);
+    nvml_device device;
+    unsigned mhz = 0;
+    unsigned long long reasons = 0;
+    arf_clocks clocks = {0, 0};
+    *(void **)&clock = function(nvml, "nvmlDeviceGetClockInfo");
+    *(void **)&why = function(nvml, "nvmlDeviceGetCurrentClocksEventReasons");
+    if (why == NULL) /* its name in drivers before 535 */
+        *(void **)&why = function(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons");
+    if (clock == NULL || !find(nvml, gpu, &device))
+        return clocks;
+    if (clock(device, CLOCK_SM, &mhz) == SUCCESS)
+        clocks.mhz = (int)mhz;
+    if (why != NULL && why(device, &reasons) == SUCCESS)
+        clocks.throttle = throttle_of(reasons);
+    return clocks;
 }
 
 void arf_nvml_driver(const arf_nvml *nvml, char *text, size_t size)

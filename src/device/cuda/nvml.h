@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "device/clocks.h"
+
 typedef struct arf_nvml {
     void *library; /* NULL: not here, or not usable */
 } arf_nvml;
@@ -35,6 +37,9 @@ bool arf_nvml_fabric(const arf_nvml *nvml, const CUuuid *gpu, arf_fabric_domain 
 /* Reach of `to` from `from`, both on this node: 1 yes, 0 no, -1 unknown. */
 int arf_nvml_peer_access(const arf_nvml *nvml, const CUuuid *from, const CUuuid *to);
 int arf_nvml_peer_nvlink(const arf_nvml *nvml, const CUuuid *from, const CUuuid *to);
+
+/* The GPU's own clock and why it is held down; 0: unknown. */
+arf_clocks arf_nvml_clocks(const arf_nvml *nvml, const CUuuid *gpu);
 
 /* "580.159.04"; empty: unknown. */
 void arf_nvml_driver(const arf_nvml *nvml, char *text, size_t size);

@@ -35,6 +35,7 @@ typedef struct model_space {
 } model_space;
 
 #define CLOCK_READ_SECONDS 1e-6
+#define MODEL_MHZ 2000.0 /* full speed */
 
 static model_device *device_of(const arf_space *space)
 {
@@ -170,6 +171,28 @@ static double slowness(const model_device *device, int rank, arf_pattern pattern
             factor *= fault->factor;
     }
     return factor;
+}
+
+/* A clock that drops is a fault that slows whatever runs, from some time on; a model without one
+ * tells of no clock. */
+static void model_clocks(const arf_device *base, arf_clocks *clocks)
+{
+    const model_device *device = (const model_device *)base;
+    const arf_team *team = base->team;
+    double slowest = 0.0;
+    for (int i = 0; i < device->model.fault_count; i++) {
+        const arf_model_fault *fault = &device->model.fault[i];
+        if (fault->kind != ARF_FAULT_SLOW || fault->from_seconds <= 0.0 || fault->has_protocol ||
+            fault->has_pattern || fault->knob_count > 0)
+            continue;
+        for (int rank = team->first_rank; rank < team->first_rank + team->local_ranks; rank++) {
+            const bool hits =
+                arf_model_fault_hits(fault, rank, ARF_ALLREDUCE, NULL, 0, device->seconds);
+            slowest = fmax(slowest, hits ? fault->factor : 1.0);
+            clocks->throttle |= hits ? ARF_THROTTLE_POWER : 0;
+        }
+    }
+    clocks->mhz = slowest > 0.0 ? (int)lround(MODEL_MHZ / slowest) : 0;
 }
 
 /* ---- space and plans --------------------------------------------------------------------------
@@ -486,5 +509,6 @@ const arf_device_ops arf_model_device = {
     .upload = model_upload,
     .download = model_download,
     .now = model_now,
+    .clocks = model_clocks,
     .verdict = model_verdict,
 };
