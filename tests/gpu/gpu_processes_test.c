@@ -3,10 +3,12 @@
  * Teams of several processes on one GPU, which reach each other's memory through file descriptors:
  * bits, times, a stress, injected failures, dead and stopped ranks.
  *
- *     gpu_processes_test [--ranks N] [--local N] [--stress SECONDS] [--only PART] [--compile]
+ *     gpu_processes_test [--ranks N] [--local N] [--stress SECONDS] [--only PART] [--spread]
+ *                        [--compile]
  *
  * Under CUDA MPS (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE at most 100 / N) the processes run side by
- * side. Without, they take turns: less is run, and times must be refused. --compile needs no GPU.
+ * side. Without, they take turns: less is run, and times must be refused. --spread takes a GPU for
+ * each process where there are enough. --compile needs no GPU.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -435,6 +437,8 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--compile") == 0)
             compile = true;
+        else if (strcmp(argv[i], "--spread") == 0)
+            peer_spread = true;
         else if (strcmp(argv[i], "--ranks") == 0 && i + 1 < argc)
             ranks = atoi(argv[++i]);
         else if (strcmp(argv[i], "--local") == 0 && i + 1 < argc)

@@ -53,10 +53,13 @@ arf_space_spec peer_spec(int ranks, double limit)
     return spec;
 }
 
+bool peer_spread;
+
 arfuse_status peer_open_device(const arfuse_bootstrap *bootstrap, int local_ranks, peer *at,
                                arf_error *error)
 {
-    arf_device_options options = {.spec = "cuda", .cuda_ordinal = 0, .gpu_sharing = true};
+    arf_device_options options = {
+        .spec = "cuda", .cuda_ordinal = peer_spread ? -1 : 0, .gpu_sharing = true};
     arf_device *device = NULL;
     *at = (peer){0};
     ARF_TRY(arf_team_create(bootstrap, local_ranks, &at->team, error));

@@ -19,6 +19,10 @@ arf_plan peer_form(int index, arf_pattern *pattern, const char **name);
 arf_shape peer_shape(int ranks);
 arf_space_spec peer_spec(int ranks, double limit);
 
+/* A GPU for each process where there are enough; false: all on GPU 0. Set before processes start.
+ */
+extern bool peer_spread;
+
 /* Collective; vote. The device alone; or device, space and trial. */
 arfuse_status peer_open_device(const arfuse_bootstrap *bootstrap, int local_ranks, peer *at,
                                arf_error *error);
