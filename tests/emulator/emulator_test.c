@@ -6,7 +6,8 @@
  *   emulator_test --units [CASE]      what must be compiled: digest, kernel, macros
  *   emulator_test FOLDER [CASE]       runs the cases, or the one, with the units in FOLDER
  *
- * ARFUSE_TEST_SEED=n runs one seed; ARFUSE_TEST_SEEDS=n that many a case.
+ * Every case runs seeds 0, 1, 2 ... until it has used its share of switches, so that wide ones do
+ * not take all the time. ARFUSE_TEST_SEED=n runs one seed; ARFUSE_TEST_SEEDS=n that many a case.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,10 +19,10 @@
 /* Small blocks and rows, so that everything has several: a switch costs as much as on wide ones. */
 /* clang-format off */
 static const team_case cases[] = {
-    {"ll, each rank a process", .hidden = 72, .ranks = 3, .local = 1, .norm = 1, .residual = 1,
+    {"ll, each rank a process", .hidden = 272, .ranks = 3, .local = 1, .norm = 1, .residual = 1,
      .capacity = 4,
-     .plan = {"ll.allreduce threads=32 elements_per_thread=1 collect_threads=32 collect_cluster=2",
-              "ll.allreduce kernels=1 collect_threads=32 collect_cluster=1"}},
+     .plan = {"ll.allreduce threads=32 elements_per_thread=4 collect_threads=32 collect_cluster=2",
+              "ll.allreduce kernels=1 collect_threads=64 collect_cluster=1"}},
     {"bt, each rank a process", .hidden = 72, .ranks = 3, .local = 1, .norm = 1, .residual = 1,
      .capacity = 4,
      .plan = {"bt.allreduce threads=32 reduction_threads=32 rms_threads=32",
@@ -95,18 +96,19 @@ static uint64_t number(const char *name, uint64_t otherwise)
     return text != NULL ? strtoull(text, NULL, 10) : otherwise;
 }
 
-static bool run_case(const team_case *about, const char *folder, uint64_t first, uint64_t seeds)
+static bool run_case(const team_case *about, const char *folder, uint64_t first, uint64_t seeds,
+                     uint64_t share)
 {
     char why[1200] = "";
     team_tally tally = {0};
     emu_team *team = team_open(about, folder, why, sizeof why);
     bool good = team != NULL;
-    for (uint64_t seed = first; good && seed < first + seeds; seed++) {
+    for (uint64_t seed = first; good && seed - first < seeds && tally.switches < share; seed++) {
         char what[1100];
         const int processes = about->ranks / about->local;
-        team_story story = {.seed = seed, .calls = 8, .wait_limit_ns = 1000000000, .lost = -1};
+        team_story story = {.seed = seed, .calls = 8, .wait_limit_ns = 100000000000, .lost = -1};
         if (processes > 1 && seed % 4 == 3) {
-            story.wait_limit_ns = 1000000;
+            story.wait_limit_ns = 50000000; /* far beyond what a slow rank takes */
             story.lost = (int)(seed / 4 % (uint64_t)processes);
             story.lost_at = (int)(seed / 8 % 4);
             story.lost_steps = (int)(seed / 4 % 3);
@@ -130,7 +132,11 @@ int main(int argc, char **argv)
 {
     const char *wanted = argc > 2 ? argv[2] : NULL;
     const bool list = argc > 1 && strcmp(argv[1], "--units") == 0;
-    const uint64_t seeds = number("ARFUSE_TEST_SEEDS", getenv("ARFUSE_TEST_LONG") ? 2000 : 60);
+    const uint64_t seeds = number("ARFUSE_TEST_SEEDS", UINT64_MAX);
+    const uint64_t million = 1000 * 1000;
+    const uint64_t share = seeds != UINT64_MAX                  ? UINT64_MAX
+                           : getenv("ARFUSE_TEST_LONG") != NULL ? 60 * million
+                                                                : million;
     const uint64_t one = number("ARFUSE_TEST_SEED", UINT64_MAX);
     int ran = 0, failed = 0;
     if (argc < 2) {
@@ -146,8 +152,8 @@ int main(int argc, char **argv)
             failed += !team_list_units(&cases[i]);
             continue;
         }
-        const bool good = one != UINT64_MAX ? run_case(&cases[i], argv[1], one, 1)
-                                            : run_case(&cases[i], argv[1], 0, seeds);
+        const bool good = one != UINT64_MAX ? run_case(&cases[i], argv[1], one, 1, share)
+                                            : run_case(&cases[i], argv[1], 0, seeds, share);
         printf("%sok %d - %s\n", good ? "" : "not ", ran, cases[i].name);
         failed += !good;
     }

@@ -11,7 +11,7 @@
 
 /* Virtual time of one switch, and how far time jumps when nobody can go on: far below and well
  * below the wait limits that tests use. */
-enum { SWITCH_NS = 10, IDLE_NS = 20000 };
+enum { SWITCH_NS = 10, IDLE_NS = 1000000 };
 /* Beyond these there is no progress. */
 enum { MOST_IDLE = 20000 };
 static const uint64_t most_switches = 400 * 1000 * 1000;
@@ -63,6 +63,9 @@ emu_engine *emu_engine_create(uint64_t seed)
                                 .delay = one_of(engine, delay, 4),
                                 .slow_stream = (int)emu_random(engine, 12) - 4,
                                 .slow_rank = (int)emu_random(engine, 12) - 4,
+                                .salt = (unsigned)emu_random(engine, 1u << 31),
+                                .slow_threads = emu_random(engine, 4) == 0,
+                                .slow_blocks = emu_random(engine, 4) == 0,
                                 .any_block = emu_random(engine, 2),
                                 .resident = one_of(engine, resident, 5)};
     return engine;
@@ -139,25 +142,41 @@ static void wake_polling(emu_engine *engine)
     engine->woken_version = engine->version;
 }
 
-static bool is_slow(const emu_engine *engine, const emu_block *block)
+/* One in four threads, or blocks, when the seed says so: others run far ahead of them. */
+static bool is_one_in_four(const emu_engine *engine, const emu_thread *thread, unsigned part)
 {
-    const emu_grid *grid = block->grid;
+    const emu_coordinates *block = &thread->place.block;
+    const unsigned hash =
+        (part * 2654435761u + block->x * 40503u + block->y * 30011u + engine->chaos.salt) *
+        2246822519u;
+    return hash >> 30 == 0;
+}
+
+static bool is_slow(const emu_engine *engine, const emu_thread *thread)
+{
+    const emu_grid *grid = thread->block->grid;
     return grid->stream == engine->chaos.slow_stream ||
-           (int)(block->thread[0].place.block.x % grid->launch.ranks) == engine->chaos.slow_rank;
+           (int)(thread->place.block.x % grid->launch.ranks) == engine->chaos.slow_rank ||
+           (engine->chaos.slow_threads && is_one_in_four(engine, thread, thread->place.thread.x)) ||
+           (engine->chaos.slow_blocks && is_one_in_four(engine, thread, 0));
 }
 
 static emu_thread *pick(emu_engine *engine)
 {
     emu_block *block = engine->current;
+    bool stay =
+        block != NULL && block->ready_count > 0 && emu_random(engine, 16) < engine->chaos.keep;
+    int at = 0;
     if (engine->runnable_count == 0)
         return NULL;
-    if (block == NULL || block->ready_count == 0 || emu_random(engine, 16) >= engine->chaos.keep)
-        for (int draw = 0; draw < 6; draw++) {
+    for (int draw = 0; draw < 8; draw++) {
+        if (!stay)
             block = engine->runnable[emu_random(engine, (uint64_t)engine->runnable_count)];
-            if (!is_slow(engine, block))
-                break;
-        }
-    const int at = (int)emu_random(engine, (uint64_t)block->ready_count);
+        at = (int)emu_random(engine, (uint64_t)block->ready_count);
+        if (!is_slow(engine, &block->thread[block->ready[at]]) || emu_random(engine, 128) == 0)
+            break;
+        stay = stay && emu_random(engine, 2) == 0;
+    }
     emu_thread *thread = &block->thread[block->ready[at]];
     block->ready[at] = block->ready[--block->ready_count];
     if (block->ready_count == 0)

@@ -53,8 +53,10 @@ typedef struct emu_chaos {
     unsigned deliver_in; /* one in so many scheduling steps delivers a store that is under way */
     unsigned delay;      /* of 16: stores that are under way at all; 0: all arrive at once */
     int slow_stream, slow_rank; /* get a turn far less often; -1: none */
-    bool any_block;             /* blocks of a grid start in any order, else by index */
-    unsigned resident;          /* blocks on one GPU at a time; a whole cluster always fits */
+    unsigned salt;
+    bool slow_threads, slow_blocks; /* one in four, also; by the salt which */
+    bool any_block;                 /* blocks of a grid start in any order, else by index */
+    unsigned resident;              /* blocks on one GPU at a time; a whole cluster always fits */
 } emu_chaos;
 
 typedef struct emu_engine emu_engine;

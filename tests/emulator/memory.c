@@ -51,6 +51,8 @@ static void deliver(emu_block *block, int index)
     write_now(emu_running, &block->pending[index]);
     block->pending[index].bytes = 0;
     block->pending_count--;
+    while (block->pending_top > 0 && block->pending[block->pending_top - 1].bytes == 0)
+        block->pending_top--;
     for (int i = 0; i < block->threads; i++)
         forget(&block->thread[i].known, index);
     for (int i = 0; i < (block->threads + EMU_WARP - 1) / EMU_WARP; i++) {
@@ -68,9 +70,9 @@ static void deliver(emu_block *block, int index)
 /* A random one of those that are under way. */
 static void deliver_one(emu_block *block)
 {
-    int index = (int)emu_random(emu_running, EMU_PENDING);
+    int index = (int)emu_random(emu_running, (uint64_t)block->pending_top);
     while (block->pending[index].bytes == 0)
-        index = (index + 1) % EMU_PENDING;
+        index = (index + 1) % block->pending_top;
     deliver(block, index);
 }
 
@@ -83,7 +85,7 @@ void emu_deliver_all(emu_block *block)
 void emu_deliver_known(emu_thread *thread)
 {
     emu_block *block = thread->block;
-    for (int i = 0; i < EMU_PENDING && block->pending_count > 0; i++)
+    for (int i = 0; i < block->pending_top; i++)
         if (block->pending[i].bytes > 0 && knows(&thread->known, i))
             deliver(block, i);
 }
@@ -109,7 +111,7 @@ bool emu_deliver_any(emu_engine *engine)
 /* To one address stores stay in order. */
 static void deliver_overlapping(emu_block *block, const char *at, unsigned bytes)
 {
-    for (int i = 0; i < EMU_PENDING && block->pending_count > 0; i++) {
+    for (int i = 0; i < block->pending_top; i++) {
         const emu_pending *store = &block->pending[i];
         if (store->bytes > 0 && store->at < at + bytes && at < store->at + store->bytes)
             deliver(block, i);
@@ -134,6 +136,8 @@ static void put(char *at, const void *value, unsigned bytes)
         index++;
     block->pending[index] = store;
     block->pending_count++;
+    if (index >= block->pending_top)
+        block->pending_top = index + 1;
     engine->running->known.bit[index / 64] |= UINT64_C(1) << index % 64;
 }
 
@@ -142,9 +146,7 @@ static void get(const char *at, void *value, unsigned bytes)
 {
     const emu_block *block = emu_running->current;
     memcpy(value, at, bytes);
-    if (block->pending_count == 0)
-        return;
-    for (int i = 0; i < EMU_PENDING; i++) {
+    for (int i = 0; i < block->pending_top; i++) {
         const emu_pending *store = &block->pending[i];
         if (store->bytes == 0 || store->at >= at + bytes || at >= store->at + store->bytes ||
             !knows(&emu_running->running->known, i))

@@ -92,9 +92,9 @@ struct emu_block {
     bool has_run, triggered;
     emu_barrier barrier[EMU_BARRIERS];
     emu_warp *warp;
-    char *shared; /* while another block's stands in the unit */
-    int pending_count, copies, notes;
-    emu_pending pending[EMU_PENDING]; /* bytes 0: free */
+    char *shared;                                  /* while another block's stands in the unit */
+    int pending_count, pending_top, copies, notes; /* top: all behind it are free */
+    emu_pending pending[EMU_PENDING];              /* bytes 0: free */
     emu_copy copy[EMU_COPIES];
     emu_noted noted[EMU_NOTED];
 };

@@ -414,7 +414,7 @@ static void launch_step(team_state *state, const team_call *call, const team_pla
     const int64_t most = (int64_t)chaos->resident / (step->parts * step->local_ranks);
     if (step->resident && rows > most)
         rows = most;
-    else if (!step->resident && rows > 1 && emu_random(state->engine, 4) == 0)
+    else if (!step->resident && rows > 1 && emu_random(state->engine, 2) == 0)
         rows = 1 + (int64_t)emu_random(state->engine, (uint64_t)rows); /* rows loop: always legal */
     const emu_launch launch = {.unit = plan->unit[index],
                                .grid_x = (unsigned)(rows * step->local_ranks),
@@ -493,10 +493,10 @@ static bool check_call(const team_state *state, const team_call *call, int rank,
     bool good = compare("residual_out", seen->residual_out, x, values, hidden, 2, or_nan, what,
                         sizeof what);
     if (good && state->team->shape.rms_norm == ARF_ON)
-        good = (or_nan || compare("inverse rms", call->inverse[rank], inverse, call->tokens, 1, 4,
-                                  false, what, sizeof what)) &&
-               compare("norm_out", seen->norm_out, norm, values, hidden, 2, or_nan, what,
-                       sizeof what);
+        good =
+            (or_nan || compare("inverse rms", call->inverse[rank], inverse, call->tokens, 1, 4,
+                               false, what, sizeof what)) &&
+            compare("norm_out", seen->norm_out, norm, values, hidden, 2, or_nan, what, sizeof what);
     if (!good)
         snprintf(why, room, "rank %d: %s", rank, what);
     free(x);
