@@ -502,10 +502,10 @@ ARFUSE_API arfuse_status arfuse_write_histogram(const arfuse_workspace *workspac
  * bootstrap; ARFUSE_DISAGREE on every rank names what differs and who differs, and nothing is
  * enqueued. Waits for the stream: eager calls only.
  *
- * PROFILERS: on CUDA each call is a range of the NVTX domain "arfuse" on the calling thread, such as
- * "allreduce attn_out M=17 ll, route 1 of 4", when a profiler was attached before the workspace was
- * made (NVTX asks NVTX_INJECTION64_PATH then, and never later). It spans what the call enqueues, in
- * a capture the capturing; a graph replay makes no call, hence no range.
+ * PROFILERS: on CUDA each call is a range of the NVTX domain "arfuse" on the calling thread, such
+ * as "allreduce attn_out M=17 ll, route 1 of 4", when a profiler was attached before the workspace
+ * was made (NVTX asks NVTX_INJECTION64_PATH then, and never later). It spans what the call
+ * enqueues, in a capture the capturing; a graph replay makes no call, hence no range.
  *
  * ORDERING RULE (options.check_order, on all workspaces in question): when ranks call workspaces of
  * one team in different orders, or calls of two of them meet on one rank, the later call is
