@@ -98,7 +98,7 @@ split() {
 }
 
 @test "shadow checks and checked mode find nothing wrong in it" {
-    export ARFUSE_SHADOW_EVERY=3 ARFUSE_CHECKED=1
+    export ARFUSE_SHADOW_EVERY=3 ARFUSE_CHECKED=1 ARFUSE_CHECK_ORDER=1
     split three_layers
     [ "$code" = 0 ]
     [[ $out == *"the same bits every time"* ]]
