@@ -135,7 +135,7 @@ int main(int argc, char **argv)
     const uint64_t seeds = number("ARFUSE_TEST_SEEDS", UINT64_MAX);
     const uint64_t million = 1000 * 1000;
     const uint64_t share = seeds != UINT64_MAX                  ? UINT64_MAX
-                           : getenv("ARFUSE_TEST_LONG") != NULL ? 60 * million
+                           : getenv("ARFUSE_TEST_LONG") != NULL ? 12 * million
                                                                 : million;
     const uint64_t one = number("ARFUSE_TEST_SEED", UINT64_MAX);
     int ran = 0, failed = 0;

@@ -131,7 +131,7 @@ typedef struct copy {
     size_t bytes;
 } copy;
 typedef struct producing {
-    copy copies[5 * MOST_RANKS];
+    copy copies[6 * MOST_RANKS];
     int count;
     bool trigger_early, wait_first;
 } producing;
@@ -347,6 +347,12 @@ static producing *arrange_operands(team_state *state, team_call *call, int first
         seen->input = arrange(state, work, given->input, bytes);
         seen->routed = arrange(state, work, given->routed,
                                (size_t)given->routed_rows * (size_t)team->shape.hidden_size * 2);
+        const size_t slots = (size_t)call->tokens * (size_t)team->shape.top_k;
+        seen->weights = arrange(state, work, given->weights,
+                                slots * (given->weights_type == ARFUSE_WEIGHTS_FP32 ? 4 : 2));
+        seen->indices = arrange(state, work, given->indices, slots * sizeof(int32_t));
+        if (!(call->plan->recipe.step[0].flags & ARF_SHARED_EARLY)) /* else it must be there */
+            seen->shared = arrange(state, work, given->shared, bytes);
         seen->residual = arrange(state, work, given->residual, bytes);
         /* In place only on a copy: the reference reads the given one afterwards. */
         if (call->residual_in_place && seen->residual != NULL && produced)
