@@ -343,7 +343,9 @@ bench: all $(benches)
 # ---- install ----------------------------------------------------------------------------------
 
 # Profiles and schema; where the runtime searches for system profiles (PREFIX/share/arfuse).
-profile_files := $(shell find profiles -name '*.json' -o -name '*.jsonl')
+# What is committed: a tune in this tree writes into profiles/ too, and is nobody else's.
+profile_files := $(or $(shell git ls-files 'profiles/*.json' 'profiles/*.jsonl' 2>/dev/null), \
+  $(shell find profiles -name '*.json' -o -name '*.jsonl'))
 
 install: all
 	install -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(INCLUDEDIR)
