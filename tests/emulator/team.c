@@ -586,19 +586,24 @@ static bool check_rank(const team_state *state, int rank, char *why, size_t room
     return true;
 }
 
+/* Every rank's word names a lost one, and the process's mirror is the word of one of its ranks: two
+ * ranks that give up at the same time may have met different gaps. */
 static bool check_culprit(const team_state *state, int process, char *why, size_t room)
 {
     const team_case *about = state->team->about;
-    const int first = process * about->local;
-    const arf_word word = ((const arf_control *)state->segment[first])->culprit;
     const bool lost = state->story->lost >= 0;
-    if (lost && word != 0 && ARF_CULPRIT_RANK(word) / about->local == state->story->lost &&
-        *state->mirror[process] == word)
+    const arf_word mirror = *state->mirror[process];
+    bool good = true, mirrored = false;
+    arf_word word = 0;
+    for (int local = 0; local < about->local && good; local++) {
+        word = ((const arf_control *)state->segment[process * about->local + local])->culprit;
+        good = lost ? word != 0 && ARF_CULPRIT_RANK(word) / about->local == state->story->lost
+                    : word == 0;
+        mirrored = mirrored || word == mirror;
+    }
+    if (good && mirrored)
         return true;
-    if (!lost && word == 0 && *state->mirror[process] == 0)
-        return true;
-    snprintf(why, room, "rank %d: sticky word 0x%llx, mirror 0x%llx", first, word,
-             *state->mirror[process]);
+    snprintf(why, room, "process %d: sticky word 0x%llx, mirror 0x%llx", process, word, mirror);
     return false;
 }
 
