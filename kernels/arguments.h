@@ -14,15 +14,20 @@
  *   headers:          every embedded file whose name does not end in .cu
  *   macros, always:   ARF_H ARF_R ARF_LOCAL_RANKS ARF_K ARF_NORM ARF_RESIDUAL ARF_SHARED
  *                     ARF_MAX_THREADS: the smallest of 128, 256, 512, 1024 that is at least the
- *                     threads of the launch
+ *                     threads of the launch; for ht exactly those
  *
  *   kernel           further macros                                      knobs they come from
  *   ll_publish       ARF_FINALIZE ARF_ELEMENTS [ARF_PREFETCH] (publish_)elements_per_thread
  *   ll_collect       ARF_RANK_LANES                                      rank_lanes
  *   ll_single        ARF_FINALIZE ARF_RANK_LANES [ARF_PREFETCH]          the form with one kernel
  *   bt_publish       ARF_FINALIZE ARF_SLICES ARF_ELEMENTS [ARF_PREFETCH] (allreduce: ARF_ELEMENTS
- * is 8, ARF_VECTORS the packs of a thread) bt_reduce        ARF_SLICES bt_norm          ARF_SLICES finalize
- * ARF_ELEMENTS ARF_PREFETCH                           separate, unfused finalize unfused_scatter  -
+ *                    is 8, ARF_VECTORS the packs of a thread)
+ *   bt_reduce        ARF_SLICES
+ *   bt_norm          ARF_SLICES
+ *   ht               ARF_FINALIZE ARF_THREADS ARF_VECTORS        consumer_threads and so on; the
+ *                    ARF_STAGES ARF_NORM_GROUPS ARF_NORM_ROWS    reduction warps are what is left
+ *   finalize         ARF_ELEMENTS ARF_PREFETCH                   separate, unfused finalize
+ *   unfused_scatter  -
  *   unfused_reduce   -
  *   unfused_norm     -
  *   library_reduce   -
@@ -52,6 +57,7 @@
  *                    thread; finalize ceil(M H / (E T))
  *   bt_reduce        max(1, ceil(O / T))               1                 -          0
  *   bt_norm          M                                 1                 -          ARF_ROW_SHARED
+ *   ht               any that is co-resident           1                 -          ARF_HT_SHARED
  *   finalize         M                                 ceil(H / (E T))   -          0
  *   unfused_scatter  as bt_publish with V = 1          1                 -          0
  *   unfused_reduce   as bt_reduce                      1                 -          0
@@ -71,6 +77,7 @@
  *   ll        ll_publish, ll_collect        or  ll_single (a grid that is co-resident together with
  *             one block an SM of the next kernel; launched cooperatively when L > 1)
  *   bt        bt_publish, bt_reduce, bt_norm
+ *   ht        ht (co-resident as ll_single, and cooperative when L > 1)
  *   unfused   [finalize, then with operands.input = the contribution scratch]
  *             unfused_scatter, unfused_reduce, unfused_norm
  *   separate  finalize, then with input = the contribution scratch the allreduce pattern's plan
@@ -83,11 +90,16 @@
  *   ll             [g][C][s][P]      bytes 3 C R H 2
  *   bt_contribution[g][c][s][P]      slices: [g][C][s][w]; the larger is 3 c R H 2
  *   bt_row         [g][C][P]         bytes 3 C H 2
+ *   ht_contribution[c][s][P]         bytes c R H 2
+ *   ht_row         [C][P]            bytes C H 2
+ *   ht_ready       [c][s]            words, 8 c R bytes: contributions that have arrived
+ *   ht_arrived     [C][D]            words, 8 C D bytes, D = min(P, ARF_MOST_SHARDS): shards of the
+ *                                    pre-norm row that have; the first call.shards of D are used
  *   unfused_contribution [c][s][P]   bytes c R H 2
  *   unfused_row    [C][P]            bytes C H 2
  *
- * Before first use: arf_control all zero, ll, bt_contribution and bt_row filled with the 16-bit
- * value ARF_SENTINEL_BITS; then a device synchronise, then a team barrier.
+ * Before first use: arf_control, ht_ready and ht_arrived all zero, ll, bt_contribution and bt_row
+ * filled with the 16-bit value ARF_SENTINEL_BITS; then a device synchronise, then a team barrier.
  */
 #ifndef ARF_KERNELS_ARGUMENTS_H
 #define ARF_KERNELS_ARGUMENTS_H
@@ -96,6 +108,7 @@ typedef unsigned long long arf_word;
 
 #define ARF_MAILBOX_GENERATIONS 3
 #define ARF_SENTINEL_BITS 0x8000 /* bf16 -0.0: "not arrived" */
+#define ARF_MOST_SHARDS 64       /* ht: slices of a token, the most that the knob allows */
 
 #ifdef __CUDACC__ /* compiling a kernel: what a compilation does not name has a default */
 #ifndef ARF_ELEMENTS
@@ -124,6 +137,18 @@ typedef unsigned long long arf_word;
 #ifndef ARF_MAX_THREADS
 #define ARF_MAX_THREADS 1024
 #endif
+#ifndef ARF_THREADS
+#define ARF_THREADS 32 /* ht: threads that finalize and normalise, the block's first ones */
+#endif
+#ifndef ARF_STAGES
+#define ARF_STAGES 2 /* ht: tiles of the ring */
+#endif
+#ifndef ARF_NORM_GROUPS
+#define ARF_NORM_GROUPS 1 /* ht: groups of consumer threads that normalise rows of their own */
+#endif
+#ifndef ARF_NORM_ROWS
+#define ARF_NORM_ROWS 1 /* ht: rows that such a group has at a time */
+#endif
 #else /* the host's arrays have room for any team */
 #define ARF_VIEW_RANKS 72
 #define ARF_VIEW_LOCAL_RANKS 72
@@ -140,6 +165,14 @@ typedef unsigned long long arf_word;
      ((((unsigned)(hidden) / 8) + (parts) * ((unsigned)(threads) / (lanes)) - 1) / \
       ((parts) * ((unsigned)(threads) / (lanes)))))
 
+/* Dynamic shared memory of ht: the ring of tiles, two barriers and a note a stage, a count a
+ * consumer warp, and the sums of squares of 32 packs each; whole packs. */
+#define ARF_HT_SHARED(hidden, threads, vectors, stages, groups, rows)                   \
+    (16u * (unsigned)(stages) * (unsigned)(threads) * (unsigned)(vectors) +             \
+     (24u * (unsigned)(stages) + 4u * 32u +                                             \
+      4u * (unsigned)(groups) * (unsigned)(rows) * ((unsigned)(hidden) / 256u) + 15u) / \
+         16u * 16u)
+
 /* ---- parameters ----------------------------------------------------------------------------- */
 
 /* Bits of arf_call.flags. */
@@ -151,6 +184,8 @@ typedef struct arf_call {
     long long tokens; /* M >= 1, at most the capacity of the protocol */
     float epsilon, weight_bias, routed_scale;
     unsigned flags;
+    int shards;   /* ht: slices of a token, at most its packs */
+    int reducers; /* ht: blocks of a local rank that reduce; 0: all */
 } arf_call;
 
 /* Device pointers of one local rank; NULL where the shape's switches say so (arfuse.h). */
@@ -178,6 +213,7 @@ typedef struct arf_team_view {
                                word a process, zero at creation */
     /* Byte offsets of the mailboxes in a segment, and capacities in tokens. 0 where unused. */
     arf_word ll, bt_contribution, bt_row, unfused_contribution, unfused_row;
+    arf_word ht_contribution, ht_row, ht_ready, ht_arrived;
     long long ll_capacity, bt_capacity, unfused_capacity;
     char *peer[ARF_VIEW_RANKS]; /* segment of team rank r, own ones included */
 } arf_team_view;
@@ -202,7 +238,7 @@ typedef struct arf_control {
      */
     arf_word culprit;
     arf_word pad[15];
-    arf_epoch ll, bt, unfused, barrier;
+    arf_epoch ll, bt, ht, unfused, barrier;
     /* Counters, written by rank s alone: calls whose data of that step are all there. */
     arf_word scattered[72], gathered[72], reached[72];
 } arf_control;
@@ -227,6 +263,8 @@ typedef struct arf_control {
 #define ARF_STAGE_UNFUSED_NORM 5   /* the rows that it owns, all of them (token 0) */
 #define ARF_STAGE_BARRIER 6        /* its arrival at a team barrier */
 #define ARF_STAGE_LAUNCH 7         /* written by a host whose launch failed half-way */
+#define ARF_STAGE_HT_REDUCE 8      /* its contribution, at the owner */
+#define ARF_STAGE_HT_NORM 9        /* a shard of the pre-norm row that it owns */
 
 /* ---- team_barrier: time stamps -------------------------------------------------------------- */
 
@@ -240,7 +278,8 @@ typedef struct arf_control {
  */
 #define ARF_STAMP_ONLY 8u
 
-/* ---- order: before and behind the calls of a workspace that asks for it ----------------------- */
+/* ---- order: before and behind the calls of a workspace that asks for it -----------------------
+ */
 
 /* arf_order(arf_order_mark mark): one block; one thread of it works. No other parameter, no macro
  * but ARF_MAX_THREADS. Launched without dependent launch: it waits for what stands before it. */

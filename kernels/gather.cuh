@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tree over the ranks of one pack whose contributions lie in a mailbox. */
+/* The tree over the ranks of one pack whose contributions lie in this rank's memory. */
 #ifndef ARF_KERNELS_GATHER_CUH
 #define ARF_KERNELS_GATHER_CUH
 
@@ -48,6 +48,35 @@ ARF_DEVICE bool arf_gather_ranks(float (&sum)[8], char *at, arf_word stride, int
                 arf_store(at + i * stride, ARF_SENTINEL_PACK);
         arf_tree<span>(pack, sum);
         return true;
+    }
+}
+
+/*
+ * The subtree of ranks first .. first + span - 1, whose packs are `stride` bytes apart; everything
+ * is there. `clean`: what no kernel of ours has sent may still hold -0.0, which counts as +0.0.
+ */
+template <int span, bool clean>
+ARF_DEVICE void arf_sum_ranks(float (&sum)[8], const char *at, arf_word stride, int first)
+{
+    if constexpr (span > 8) {
+        arf_sum_ranks<span / 2, clean>(sum, at, stride, first);
+        if (first + span / 2 < ARF_R) {
+            float right[8];
+            arf_sum_ranks<span / 2, clean>(right, at, stride, first + span / 2);
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                sum[i] = arf_add(sum[i], right[i]);
+        }
+    } else {
+        arf_pack pack[span];
+#pragma unroll
+        for (int i = 0; i < span; i++) {
+            pack[i] = first + i < ARF_R ? arf_look(at + (arf_word)(first + i) * stride)
+                                        : make_uint4(0, 0, 0, 0);
+            if (clean)
+                pack[i] = arf_sendable_pack(pack[i]);
+        }
+        arf_tree<span>(pack, sum);
     }
 }
 

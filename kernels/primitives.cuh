@@ -77,6 +77,28 @@ ARF_DEVICE float arf_lane_xor(float value, int mask)
 {
     return __shfl_xor_sync(0xffffffffu, value, mask);
 }
+/* What lane `lane` has. No order of memory, nor do the next three promise one. */
+ARF_DEVICE int arf_lane_value(int value, int lane)
+{
+    return __shfl_sync(0xffffffffu, value, lane);
+}
+ARF_DEVICE float arf_lane_value(float value, int lane)
+{
+    return __shfl_sync(0xffffffffu, value, lane);
+}
+ARF_DEVICE unsigned arf_lane_least(unsigned value)
+{
+    return __reduce_min_sync(0xffffffffu, value);
+}
+ARF_DEVICE int arf_lanes_where(bool condition)
+{
+    return __popc(__ballot_sync(0xffffffffu, condition));
+}
+/* Orders all memory accesses of the warp's lanes before and after, at block scope. */
+ARF_DEVICE void arf_warp_barrier(void)
+{
+    __syncwarp();
+}
 
 /* ---- the block: all threads must call ------------------------------------------------------- */
 
@@ -89,6 +111,111 @@ ARF_DEVICE void arf_block_barrier(void)
 ARF_DEVICE bool arf_block_any(bool condition)
 {
     return __syncthreads_or(condition) != 0;
+}
+
+/* ---- a group of whole warps of the block: all its threads must call ------------------------- */
+
+/* `name` 1 to 15, one a group; `threads`: how many it has. Orders as arf_block_barrier does. */
+ARF_DEVICE void arf_group_barrier(int name, int threads)
+{
+    asm volatile("barrier.sync %0, %1;" ::"r"(name), "r"(threads) : "memory");
+}
+/* The same, and true for all when it is true for any. */
+ARF_DEVICE bool arf_group_any(int name, int threads, bool condition)
+{
+    unsigned any;
+    asm volatile("{\n"
+                 ".reg .pred mine, any;\n"
+                 "setp.ne.u32 mine, %1, 0;\n"
+                 "barrier.red.or.pred any, %2, %3, mine;\n"
+                 "selp.u32 %0, 1, 0, any;\n"
+                 "}"
+                 : "=r"(any)
+                 : "r"((unsigned)condition), "r"(name), "r"(threads)
+                 : "memory");
+    return any != 0;
+}
+
+/* ---- counts in shared memory, written by one thread each ------------------------------------ */
+
+/* Release and acquire at block scope: who hears a count has seen what its writer did, or saw
+ * through barriers, before it told; stores to peers are part of that, and so of a later release. */
+ARF_DEVICE void arf_tell(unsigned *at, unsigned count)
+{
+    const unsigned there = (unsigned)__cvta_generic_to_shared(at);
+    asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(there), "r"(count) : "memory");
+}
+ARF_DEVICE unsigned arf_heard(const unsigned *at)
+{
+    const unsigned there = (unsigned)__cvta_generic_to_shared(at);
+    unsigned count;
+    asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(count) : "r"(there) : "memory");
+    return count;
+}
+
+/* ---- phases: barriers in shared memory that threads and bulk copies complete ---------------- */
+
+/* A phase is over when all its arrivals and all bytes expected in it are there; the next one then
+ * begins by itself. Phases have parity 0, 1, 0 ... */
+typedef arf_word arf_phase;
+
+/* By one thread, then arf_phases_ready, then a barrier of the block. */
+ARF_DEVICE void arf_phase_init(arf_phase *phase, int arrivals)
+{
+    const unsigned at = (unsigned)__cvta_generic_to_shared(phase);
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(arrivals) : "memory");
+}
+/* Bulk copies see what was initialised. */
+ARF_DEVICE void arf_phases_ready(void)
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+/* Release at block scope. */
+ARF_DEVICE void arf_phase_arrive(arf_phase *phase)
+{
+    const unsigned at = (unsigned)__cvta_generic_to_shared(phase);
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
+}
+/* The same, and the phase ends only when that many bytes have come as well. */
+ARF_DEVICE void arf_phase_expect(arf_phase *phase, unsigned bytes)
+{
+    const unsigned at = (unsigned)__cvta_generic_to_shared(phase);
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes)
+                 : "memory");
+}
+/* Waits until the phase of this parity is over: at once when the one of the other parity is on,
+ * so at first for parity 1. Acquire at block scope; the bytes that were expected are seen too. */
+ARF_DEVICE void arf_phase_wait(arf_phase *phase, unsigned parity)
+{
+    const unsigned at = (unsigned)__cvta_generic_to_shared(phase);
+    unsigned over;
+    do
+        asm volatile("{\n"
+                     ".reg .pred over;\n"
+                     "mbarrier.try_wait.parity.shared::cta.b64 over, [%1], %2;\n"
+                     "selp.u32 %0, 1, 0, over;\n"
+                     "}"
+                     : "=r"(over)
+                     : "r"(at), "r"(parity)
+                     : "memory");
+    while (!over);
+}
+/*
+ * Copies `bytes` (a multiple of 16; both addresses too) from global to shared memory by the copy
+ * engine, and counts them in the phase, which expects them. Reads what was written before this grid
+ * started or before the grid that arf_grid_wait waited for ended, nothing later: other writes of
+ * this GPU or of peers would need a fence between the two ways to memory. What threads did with the
+ * place before must be known to the caller by an arf_phase_wait.
+ */
+ARF_DEVICE void arf_bulk_load(void *to, const void *from, unsigned bytes, arf_phase *phase)
+{
+    const unsigned at = (unsigned)__cvta_generic_to_shared(phase);
+    const unsigned there = (unsigned)__cvta_generic_to_shared(to);
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+        "[%3];" ::"r"(there),
+        "l"(from), "r"(bytes), "r"(at)
+        : "memory");
 }
 
 /* ---- plain global memory -------------------------------------------------------------------- */
@@ -141,8 +268,16 @@ ARF_DEVICE arf_pack arf_load_gpu(const void *at)
     return v;
 }
 
-/* Kept in the first-level cache: small things that every thread of a block reads. After
- * arf_grid_wait. */
+/* Kept in the first-level cache: small things that every thread of a block reads, or every row.
+ * After arf_grid_wait. */
+ARF_DEVICE arf_pack arf_load_kept(const void *at)
+{
+    arf_pack v;
+    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(at));
+    return v;
+}
 ARF_DEVICE unsigned arf_load_word(const void *at)
 {
     unsigned v;

@@ -11,7 +11,7 @@
 #ifndef ARF_KERNELS_UNFUSED_CUH
 #define ARF_KERNELS_UNFUSED_CUH
 
-#include "wait.cuh"
+#include "gather.cuh"
 
 /* Byte offset in the owner's segment of source 0's pack; sources are ARF_H * 2 bytes apart. */
 ARF_DEVICE arf_word arf_unfused_contribution(const arf_team_view &team, arf_word slot, int pack)
@@ -25,35 +25,6 @@ ARF_DEVICE arf_word arf_unfused_row(const arf_team_view &team, long long token, 
 
 /* Byte offset of a counter array in the control block; NVRTC has no offsetof without headers. */
 #define ARF_COUNTERS(member) ((arf_word) & ((arf_control *)0)->member)
-
-/*
- * The subtree of ranks first .. first + span - 1, whose packs are `stride` bytes apart; everything is
- * there. `clean`: what no kernel of ours has sent may still hold -0.0, which counts as +0.0.
- */
-template <int span, bool clean>
-ARF_DEVICE void arf_sum_ranks(float (&sum)[8], const char *at, arf_word stride, int first)
-{
-    if constexpr (span > 8) {
-        arf_sum_ranks<span / 2, clean>(sum, at, stride, first);
-        if (first + span / 2 < ARF_R) {
-            float right[8];
-            arf_sum_ranks<span / 2, clean>(right, at, stride, first + span / 2);
-#pragma unroll
-            for (int i = 0; i < 8; i++)
-                sum[i] = arf_add(sum[i], right[i]);
-        }
-    } else {
-        arf_pack pack[span];
-#pragma unroll
-        for (int i = 0; i < span; i++) {
-            pack[i] = first + i < ARF_R ? arf_look(at + (arf_word)(first + i) * stride)
-                                        : make_uint4(0, 0, 0, 0);
-            if (clean)
-                pack[i] = arf_sendable_pack(pack[i]);
-        }
-        arf_tree<span>(pack, sum);
-    }
-}
 
 /*
  * At the end of a step, all threads of every block: the last block of this rank's part of the grid

@@ -62,7 +62,8 @@ ARF_DEVICE void arf_report(const arf_team_view &team, arf_control *own, arf_word
 ARF_DEVICE arf_word arf_patience(const arf_team_view &team, arf_word culprit)
 {
     const int stage = ARF_CULPRIT_STAGE(culprit);
-    const bool second = stage == ARF_STAGE_BT_NORM || stage == ARF_STAGE_UNFUSED_NORM;
+    const bool second =
+        stage == ARF_STAGE_BT_NORM || stage == ARF_STAGE_UNFUSED_NORM || stage == ARF_STAGE_HT_NORM;
     return second ? 2 * team.wait_limit_ns : team.wait_limit_ns;
 }
 
@@ -100,6 +101,25 @@ ARF_DEVICE bool arf_wait_counter(const arf_team_view &team, arf_control *own,
         if (looks % ARF_LOOKS_PER_CHECK == 0 && !arf_look_on(team, own, start, culprit))
             return false;
     return true;
+}
+
+/* Between two looks at a mark: other warps of the multiprocessor have work to do. */
+#define ARF_MARK_REST_NS 32
+
+/*
+ * The same for waits beside which other warps work: looks without order and rests in between, and
+ * acquires once, when the value is there.
+ */
+ARF_DEVICE bool arf_wait_mark(const arf_team_view &team, arf_control *own, const arf_word *mark,
+                              arf_word least, arf_word culprit)
+{
+    arf_word start = 0;
+    for (unsigned looks = 1; arf_look_word(mark) < least; looks++) {
+        if (looks % ARF_LOOKS_PER_CHECK == 0 && !arf_look_on(team, own, start, culprit))
+            return false;
+        arf_rest(ARF_MARK_REST_NS);
+    }
+    return arf_look_acquire(mark) >= least; /* always: marks only grow */
 }
 
 /* Holds the sentinel when a pack of ranks below ARF_R does. */

@@ -118,10 +118,19 @@ static const arf_knob arfuse_bt_finalize[] = {ELEMENTS(8, "elements_per_thread")
                                               REDUCE_AND_NORM(128),
                                               PDL("collective.enable_pdl")};
 
-/* 0 stands for "all" here, so that a measured profile says nothing that the device decides. */
+/*
+ * Where arfuse's HT takes a published knob in its own sense:
+ *   shards, reduction_warps  a warp reduces a whole shard by itself, and shards are dealt out to
+ * all reducing warps one by one; so neither need divide anything rms_pipeline_stages      rows that
+ * a norm group has in registers at once, not in the ring persistent_ctas,         any number of
+ * blocks works; that they be whole groups of `shards` reduction_cta_groups     blocks is a rule of
+ * the published design, kept so that numbers compare rms_shard_major          not there: a group
+ * takes a row when all its shards have arrived 0 stands for "all" here, so that a measured profile
+ * says nothing that the device decides.
+ */
 #define HT_SHARDS                                           \
     NUMBER("shards", 1, 64, 8, NULL, STEPS(1, 2, 4, 8, 16), \
-           "slices a token is reduced in, one block each; independent of the ranks")
+           "slices a token is reduced in, one warp each; independent of the ranks")
 #define HT_GRID                                                                    \
     NUMBER("persistent_ctas", 0, 1024, 0, "persistent_ctas", NULL,                 \
            "blocks of the persistent kernel; 0: as many as are resident at once"), \

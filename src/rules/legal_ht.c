@@ -20,6 +20,16 @@ typedef struct layout {
     int threads, vectors, stages, warps, groups, rows;
 } layout;
 
+/* What arfuse's kernel has beside the ring: two barriers and a note a stage, a count a warp, and a
+ * sum for 32 packs of every row in hand (ARF_HT_SHARED in kernels/arguments.h is the same sum). */
+static int64_t small_bytes(const arf_check *check, const layout *ht)
+{
+    if (check->problem->set != ARF_SET_ARFUSE)
+        return ARF_HT_SMALL_BYTES;
+    int64_t bytes = 24LL * ht->stages + 4 * 32 + 4LL * ht->groups * ht->rows * (ht->packs / 32);
+    return (bytes + 15) / 16 * 16;
+}
+
 int arf_ht_blocks(int sm_count, int shards)
 {
     return sm_count / shards * shards;
@@ -146,7 +156,7 @@ static bool check_unchecked(const arf_check *check, const layout *ht)
                           ht->groups, group);
     int room = check->problem->shared_bytes ? check->problem->shared_bytes : ARF_SHARED_BYTES;
     int64_t stage = 16LL * ht->threads * ht->vectors;
-    int64_t bytes = stage * ht->stages + ARF_HT_SMALL_BYTES;
+    int64_t bytes = stage * ht->stages + small_bytes(check, ht);
     if (bytes > room)
         return arf_refuse(check,
                           "stages %d: %d stages of %lld bytes need %lld bytes of shared "

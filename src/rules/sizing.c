@@ -12,6 +12,14 @@ static arfuse_status check_range(const char *what, int64_t value, int64_t low, i
                     (long long)low, (long long)high);
 }
 
+#define COUNTER_BYTES 8
+
+static int64_t most_shards(const arf_shape *shape)
+{
+    const int packs = shape->hidden_size / 8;
+    return packs < ARF_HT_MOST_SHARDS ? packs : ARF_HT_MOST_SHARDS;
+}
+
 /* Inside these ranges the largest product is 6 * 72 * 2^20 * 65536 < 2^45. */
 static arfuse_status check_arguments(const arf_shape *shape, int64_t capacity, arf_error *error)
 {
@@ -44,6 +52,9 @@ arfuse_status arf_mailbox_bytes(const arf_shape *shape, arf_protocol protocol, i
          * only when it has all rows of this one, and a row comes only after its owner has read
          * every contribution. */
         *bytes = contributions + rows;
+        /* HT counts by token: a word for every source of an owned one, and for every shard. */
+        if (protocol == ARF_HT)
+            *bytes += COUNTER_BYTES * (owned * ranks + capacity * most_shards(shape));
         return ARFUSE_OK;
     default: /* the finalize kernel of a separate route talks to nobody */
         *bytes = 0;

@@ -9,6 +9,8 @@
 
 /* LL and BT rotate three generations (design section 4; rules.md section 6). */
 #define ARF_GENERATIONS 3
+/* HT has a counter for every shard of a row, of this many at most (knob `shards`). */
+#define ARF_HT_MOST_SHARDS 64
 
 /* Bytes of the receive buffers that peers write, for `capacity` tokens of one protocol. Fails with
  * ARFUSE_USAGE when the arguments are out of the reader's ranges; cannot overflow inside them. */

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "emulator/fiber.h"
+#include "emulator/ht_cases.h"
 #include "emulator/team.h"
 
 /* Small blocks and rows, so that everything has several: a switch costs as much as on wide ones. */
@@ -103,7 +104,7 @@ static bool run_case(const team_case *about, const char *folder, uint64_t first,
     team_tally tally = {0};
     emu_team *team = team_open(about, folder, why, sizeof why);
     bool good = team != NULL;
-    for (uint64_t seed = first; good && seed - first < seeds && tally.switches < share; seed++) {
+    for (uint64_t seed = first; good && seed - first < seeds && tally.switches / (about->weight ? about->weight : 1) < share; seed++) {
         char what[1100];
         const int processes = about->ranks / about->local;
         team_story story = {.seed = seed, .calls = 8, .wait_limit_ns = 100000000000, .lost = -1};
@@ -144,17 +145,18 @@ int main(int argc, char **argv)
         return 2;
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
-    for (int i = 0; i < CASES; i++) {
-        if (wanted != NULL && strcmp(wanted, cases[i].name) != 0)
+    for (int i = 0; i < CASES + ht_case_count; i++) {
+        const team_case *about = i < CASES ? &cases[i] : &ht_cases[i - CASES];
+        if (wanted != NULL && strcmp(wanted, about->name) != 0)
             continue;
         ran++;
         if (list) {
-            failed += !team_list_units(&cases[i]);
+            failed += !team_list_units(about);
             continue;
         }
-        const bool good = one != UINT64_MAX ? run_case(&cases[i], argv[1], one, 1, share)
-                                            : run_case(&cases[i], argv[1], 0, seeds, share);
-        printf("%sok %d - %s\n", good ? "" : "not ", ran, cases[i].name);
+        const bool good = one != UINT64_MAX ? run_case(about, argv[1], one, 1, share)
+                                            : run_case(about, argv[1], 0, seeds, share);
+        printf("%sok %d - %s\n", good ? "" : "not ", ran, about->name);
         failed += !good;
     }
     if (!list)

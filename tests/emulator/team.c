@@ -395,7 +395,9 @@ static void launch_step(team_state *state, const team_call *call, const team_pla
                              .epsilon = call->data.epsilon,
                              .weight_bias = call->data.weight_bias,
                              .routed_scale = call->data.routed_scale,
-                             .flags = step->flags};
+                             .flags = step->flags,
+                             .shards = step->shards,
+                             .reducers = step->reducers};
     if (call->data.weights_type == ARFUSE_WEIGHTS_FP32)
         parameters->flags |= ARF_WEIGHTS_ARE_FP32;
     arf_operand_table *table = take(state, sizeof *table, 0);
@@ -634,6 +636,10 @@ bool team_run(emu_team *team, const team_story *story, team_tally *tally, char *
                emu_engine_chaos(state.engine)->slow_stream);
     make_team(&state);
     leave_room(&state);
+    if (story->lost >= 0 && team->about->weight > 1)
+        /* Blocks of many warps that get hardly a turn cannot be told from lost ones. */
+        emu_engine_chaos(state.engine)->slow_stream = emu_engine_chaos(state.engine)->slow_rank =
+            -1;
     for (int i = 0; i < story->calls; i++) {
         invent_call(&state, &state.call[i]);
         if (getenv("EMULATOR_TRACE") != NULL) {

@@ -22,6 +22,7 @@ typedef struct team_case {
     int hidden, ranks, local, top_k;
     int norm, residual, shared; /* switches */
     int capacity;
+    unsigned weight;              /* of the switches that a case may take, so many shares; 0: one */
     const char *plan[TEAM_PLANS]; /* a separate finalize is followed by any allreduce plan */
 } team_case;
 

@@ -69,19 +69,23 @@ static void test_mailboxes_do_not_overlap(void **state)
 {
     (void)state;
     static const int64_t capacities[] = {0, 1, 7, 64, 1000};
-    for (int a = 0; a < 125; a++) {
+    for (int a = 0; a < 625; a++) {
         arf_space_spec spec = {.shape = shape_of(2880, 7, 6)};
         spec.capacity[ARF_LL] = capacities[a % 5];
         spec.capacity[ARF_BT] = capacities[a / 5 % 5];
-        spec.capacity[ARF_UNFUSED] = capacities[a / 25];
+        spec.capacity[ARF_UNFUSED] = capacities[a / 25 % 5];
+        spec.capacity[ARF_HT] = capacities[a / 125];
         arf_layout layout;
         arf_error error = ARF_ERROR_INIT;
         if (arf_layout_make(&spec, &layout, &error) != ARFUSE_OK)
             fail_msg("%s", error.text);
-        const arf_range *ranges[] = {&layout.ll, &layout.bt_contribution, &layout.bt_row,
-                                     &layout.unfused_contribution, &layout.unfused_row};
+        const arf_range *ranges[] = {&layout.ll,         &layout.bt_contribution,
+                                     &layout.bt_row,     &layout.ht_contribution,
+                                     &layout.ht_row,     &layout.ht_ready,
+                                     &layout.ht_arrived, &layout.unfused_contribution,
+                                     &layout.unfused_row};
         uint64_t end = ARF_CONTROL_BYTES;
-        for (int i = 0; i < 5; i++) {
+        for (int i = 0; i < 9; i++) {
             if (ranges[i]->bytes == 0)
                 continue;
             assert_int_equal(ranges[i]->offset % 256, 0);
@@ -100,6 +104,7 @@ static void test_mailboxes_have_the_documented_sizes(void **state)
     arf_space_spec spec = {.shape = shape_of(6144, 8, 10)};
     spec.capacity[ARF_LL] = 12;
     spec.capacity[ARF_BT] = 1021;
+    spec.capacity[ARF_HT] = 21;
     spec.capacity[ARF_UNFUSED] = 100;
     spec.capacity[ARF_SEPARATE] = 200;
     arf_layout layout;
@@ -107,6 +112,10 @@ static void test_mailboxes_have_the_documented_sizes(void **state)
     assert_int_equal(layout.ll.bytes, 6LL * 8 * 12 * 6144);
     assert_int_equal(layout.bt_contribution.bytes, 6LL * 8 * 128 * 6144);
     assert_int_equal(layout.bt_row.bytes, 6LL * 1021 * 6144);
+    assert_int_equal(layout.ht_contribution.bytes, 2LL * 8 * 3 * 6144);
+    assert_int_equal(layout.ht_row.bytes, 2LL * 21 * 6144);
+    assert_int_equal(layout.ht_ready.bytes, 8LL * 8 * 3);
+    assert_int_equal(layout.ht_arrived.bytes, 8LL * 64 * 21);
     assert_int_equal(layout.unfused_contribution.bytes, 2LL * 8 * 13 * 6144);
     assert_int_equal(layout.unfused_row.bytes, 2LL * 100 * 6144);
     assert_int_equal(layout.scratch_bytes, 2LL * 200 * 6144);
@@ -116,6 +125,7 @@ static void test_mailboxes_have_the_documented_sizes(void **state)
     assert_int_equal(view.ll, ARF_CONTROL_BYTES);
     assert_int_equal(view.bt_row, layout.bt_row.offset);
     assert_int_equal(view.bt_capacity, 1021);
+    assert_int_equal(view.ht_arrived, layout.ht_arrived.offset);
 }
 
 static void test_sizes_need_64_bits(void **state)
@@ -245,9 +255,7 @@ static void test_what_the_kernels_lack_is_named(void **state)
 {
     (void)state;
     arf_shape shape = shape_of(2880, 16, 8);
-    arf_plan plan = plan_of(ARF_HT, ARF_ALLREDUCE);
-    refused(&shape, ARF_ALLREDUCE, &plan, "no ht kernel");
-    plan = plan_of(ARF_LL, ARF_ALLREDUCE);
+    arf_plan plan = plan_of(ARF_LL, ARF_ALLREDUCE);
     plan.transport = ARF_MULTICAST_STORE;
     refused(&shape, ARF_ALLREDUCE, &plan, "multicast-store");
     plan = plan_of(ARF_BT, ARF_ALLREDUCE);
@@ -264,18 +272,80 @@ static void test_what_the_kernels_lack_is_named(void **state)
     refused(&shape, ARF_FINALIZE, &plan, "top_k");
 }
 
+/* ---- HT -------------------------------------------------------------------------------------- */
+
+static void test_ht_is_one_resident_kernel_of_all_its_warps(void **state)
+{
+    (void)state;
+    arf_shape shape = shape_of(6144, 8, 8);
+    arf_plan plan = plan_of(ARF_HT, ARF_FINALIZE);
+    set(&plan, ARF_FINALIZE, "consumer_threads", 384);
+    set(&plan, ARF_FINALIZE, "vectors_per_thread", 2);
+    set(&plan, ARF_FINALIZE, "stages", 6);
+    set(&plan, ARF_FINALIZE, "reduction_warps", 2);
+    set(&plan, ARF_FINALIZE, "rms_token_groups", 2);
+    set(&plan, ARF_FINALIZE, "rms_pipeline_stages", 3);
+    set(&plan, ARF_FINALIZE, "shards", 5);
+    set(&plan, ARF_FINALIZE, "reduction_cta_groups", 3);
+    arf_recipe recipe = make(&shape, ARF_FINALIZE, &plan);
+    const arf_step *step = &recipe.step[0];
+    assert_int_equal(recipe.steps, 1);
+    assert_string_equal(step->kernel, "ht");
+    assert_true(step->resident);
+    assert_int_equal(step->threads, 384 + 32 * (1 + 1 + 2)); /* consumers, loader, publisher */
+    assert_true(defines(step, "-DARF_MAX_THREADS=512"));
+    assert_true(defines(step, "-DARF_THREADS=384"));
+    assert_int_equal(step->shards, 5);
+    assert_int_equal(step->reducers, 15);
+    /* Six tiles of 12288 bytes; a 24 bytes a stage; 32 counts; sums of 2 x 3 rows of 24 each. */
+    assert_int_equal(step->shared_bytes,
+                     6 * 12288 + (6 * 24 + 128 + 2 * 3 * 24 * 4 + 15) / 16 * 16);
+
+    /* A token a block, or two shards: 1024 tokens, of which this rank owns 128, in 640 shards. */
+    assert_int_equal(arf_step_rows(step, &shape, 1024), 1024);
+    /* One token: its 5 shards take 3 blocks of 2 warps. */
+    assert_int_equal(arf_step_rows(step, &shape, 1), 3);
+    set(&plan, ARF_FINALIZE, "persistent_ctas", 130);
+    recipe = make(&shape, ARF_FINALIZE, &plan);
+    assert_int_equal(arf_step_rows(&recipe.step[0], &shape, 1024), 130);
+    assert_int_equal(arf_step_rows(&recipe.step[0], &shape, 1), 3);
+}
+
+/* The rules count shared memory without the kernels' header; both must say the same. */
+static void test_ht_shared_memory_is_that_of_the_rules(void **state)
+{
+    (void)state;
+    static const int hidden[] = {4096, 5120, 6144, 7168, 8192, 16384};
+    static arf_plans seeds;
+    int count = 0;
+    for (int i = 0; i < 6 * ARF_PATTERNS; i++) {
+        arf_pattern pattern = (arf_pattern)(i % ARF_PATTERNS);
+        arf_shape shape = shape_of(hidden[i / ARF_PATTERNS], 8, 8);
+        arf_problem problem = {.set = ARF_SET_ARFUSE, .shape = shape, .sm_count = 132};
+        arf_seeds(&problem, pattern, ARF_HT, &seeds);
+        for (int s = 0; s < seeds.count; s++, count++) {
+            arf_recipe recipe = make(&shape, pattern, &seeds.plan[s]);
+            problem.shared_bytes = (int)recipe.step[0].shared_bytes;
+            assert_true(arf_legal(&problem, pattern, &seeds.plan[s], NULL));
+            problem.shared_bytes--;
+            assert_false(arf_legal(&problem, pattern, &seeds.plan[s], NULL));
+        }
+    }
+    assert_true(count > 50);
+}
+
 /* What the rules call legal must have a recipe, or a tuner would time what cannot run. */
 static void test_seeds_have_recipes(void **state)
 {
     (void)state;
     static const int hidden[] = {2880, 4096, 5120, 6144, 7168, 8192, 16384};
-    static const arf_protocol protocols[] = {ARF_LL, ARF_BT, ARF_UNFUSED, ARF_SEPARATE};
+    static const arf_protocol protocols[] = {ARF_LL, ARF_BT, ARF_HT, ARF_UNFUSED, ARF_SEPARATE};
     static arf_plans seeds;
     int count = 0;
-    for (int i = 0; i < 7 * 4 * 4 * ARF_PATTERNS; i++) {
+    for (int i = 0; i < 7 * 4 * 5 * ARF_PATTERNS; i++) {
         arf_pattern pattern = (arf_pattern)(i % ARF_PATTERNS);
-        arf_protocol protocol = protocols[i / ARF_PATTERNS % 4];
-        arf_shape shape = shape_of(hidden[i / 32], 2 << (i / 8 % 4), 8);
+        arf_protocol protocol = protocols[i / ARF_PATTERNS % 5];
+        arf_shape shape = shape_of(hidden[i / 40], 2 << (i / 10 % 4), 8);
         arf_problem problem = {.set = ARF_SET_ARFUSE, .shape = shape, .sm_count = 132};
         if (!arf_knobs(ARF_SET_ARFUSE, protocol, pattern)->supported)
             continue;
@@ -304,6 +374,8 @@ int main(void)
         cmocka_unit_test(test_knobs_become_flags_and_attributes),
         cmocka_unit_test(test_unfused_finalize_feeds_the_rest),
         cmocka_unit_test(test_what_the_kernels_lack_is_named),
+        cmocka_unit_test(test_ht_is_one_resident_kernel_of_all_its_warps),
+        cmocka_unit_test(test_ht_shared_memory_is_that_of_the_rules),
         cmocka_unit_test(test_seeds_have_recipes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -52,6 +52,8 @@ CUresult arf_cuda_launch_step(const arf_cuda_space *space, const arf_ready_step 
     unsigned attributes = step->attributes - (alone && step->recipe.dependent);
     if (rows > step->most_rows)
         rows = step->most_rows;
+    call->shards = step->recipe.shards;
+    call->reducers = step->recipe.reducers;
     CUlaunchConfig config = {.gridDimX = (unsigned)(rows * step->recipe.local_ranks),
                              .gridDimY = (unsigned)step->recipe.parts,
                              .gridDimZ = 1,

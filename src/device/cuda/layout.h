@@ -17,7 +17,9 @@ typedef struct arf_range {
 
 typedef struct arf_layout {
     arf_range ll, bt_contribution, bt_row, unfused_contribution, unfused_row;
-    uint64_t segment_bytes; /* of one rank */
+    arf_range ht_contribution, ht_row;
+    arf_range ht_ready, ht_arrived; /* counters: zero before first use */
+    uint64_t segment_bytes;         /* of one rank */
     uint64_t scratch_bytes; /* of one local rank's finalized contribution; not seen by peers */
 } arf_layout;
 

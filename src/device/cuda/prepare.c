@@ -225,6 +225,10 @@ static arfuse_status prepare_here(arf_cuda_space *space, arf_pattern pattern, co
     arf_recipe recipe;
     const arf_space_spec *spec = &space->base.spec;
     const bool library = arf_library_serves(space, plan);
+    if (plan->protocol == ARF_HT && !ARF_CUDA_RUNS_HT)
+        return arf_fail(error, ARFUSE_NOT_SUPPORTED,
+                        "the cuda device does not run ht yet: its kernel has not been verified on "
+                        "a GPU");
     if (library)
         ARF_TRY(arf_library_recipe(space, pattern, plan, &recipe, error));
     else

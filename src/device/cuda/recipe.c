@@ -38,12 +38,18 @@ static void define(arf_step *step, const char *format, ...)
     va_end(arguments);
 }
 
-void arf_recipe_plain(const arf_shape *shape, int local_ranks, const char *kernel, int threads,
-                      arf_step *step)
+/* The launch bound: one compilation serves every smaller block. */
+static int bound_of(int threads)
 {
-    int bound = 128; /* the launch bound: one compilation serves every smaller block */
+    int bound = 128;
     while (bound < threads)
         bound *= 2;
+    return bound;
+}
+
+static void start(const arf_shape *shape, int local_ranks, const char *kernel, int threads,
+                  int bound, arf_step *step)
+{
     *step = (arf_step){.kernel = kernel,
                        .local_ranks = local_ranks,
                        .threads = threads,
@@ -58,6 +64,12 @@ void arf_recipe_plain(const arf_shape *shape, int local_ranks, const char *kerne
     define(step, "-DARF_RESIDUAL=%d", shape->residual == ARF_ON);
     define(step, "-DARF_SHARED=%d", shape->shared_expert == ARF_ON);
     define(step, "-DARF_MAX_THREADS=%d", bound);
+}
+
+void arf_recipe_plain(const arf_shape *shape, int local_ranks, const char *kernel, int threads,
+                      arf_step *step)
+{
+    start(shape, local_ranks, kernel, threads, bound_of(threads), step);
 }
 
 static arf_step *add(const plan_request *request, arf_recipe *recipe, const char *kernel,
@@ -141,6 +153,34 @@ static void make_bt(const plan_request *request, arf_recipe *recipe)
     finish_rows(request, norm, 1, 1);
 }
 
+static void make_ht(const plan_request *request, arf_recipe *recipe)
+{
+    const int hidden = request->shape->hidden_size;
+    const int threads = knob(request, "consumer_threads", 32);
+    const int vectors = knob(request, "vectors_per_thread", 1);
+    const int stages = knob(request, "stages", 2), warps = knob(request, "reduction_warps", 1);
+    const int groups = knob(request, "rms_token_groups", 1);
+    const int rows = knob(request, "rms_pipeline_stages", 1);
+    arf_step *step = &recipe->step[recipe->steps++];
+    /* The roles are compiled for their threads, so the bound is theirs and no register is lost. */
+    int block = threads + 32 * (2 + warps);
+    start(request->shape, request->local_ranks, "ht", block, block, step);
+    step->dependent = knob(request, "enable_pdl", 1) != 0;
+    define(step, "-DARF_FINALIZE=%d", request->pattern == ARF_FINALIZE);
+    define(step, "-DARF_THREADS=%d", threads);
+    define(step, "-DARF_VECTORS=%d", vectors);
+    define(step, "-DARF_STAGES=%d", stages);
+    define(step, "-DARF_NORM_GROUPS=%d", groups);
+    define(step, "-DARF_NORM_ROWS=%d", rows);
+    step->shared_bytes = ARF_HT_SHARED(hidden, threads, vectors, stages, groups, rows);
+    step->rule = ARF_GRID_PERSISTENT;
+    step->resident = true;
+    step->blocks = knob(request, "persistent_ctas", 0);
+    step->reducing_warps = warps;
+    step->shards = knob(request, "shards", 1);
+    step->reducers = knob(request, "reduction_cta_groups", 0) * step->shards;
+}
+
 static void make_finalize(const plan_request *request, arf_recipe *recipe)
 {
     arf_step *finalize = add(request, recipe, "finalize", knob(request, "threads", PLAIN_THREADS));
@@ -184,6 +224,8 @@ static arfuse_status check_knobs(const plan_request *request, arf_error *error)
                                                 "collect_lanes"};
     static const char *const whole_warps[] = {"threads", "collect_threads", "reduction_threads",
                                               "rms_threads"};
+    if (request->plan->protocol == ARF_HT)
+        return ARFUSE_OK; /* takes all that is legal */
     for (size_t i = 0; i < sizeof powers_of_two / sizeof powers_of_two[0]; i++) {
         int value = knob(request, powers_of_two[i], 1);
         if (!one_of(value, powers, 4))
@@ -220,7 +262,7 @@ arfuse_status arf_recipe_make(const arf_shape *shape, int local_ranks, arf_patte
     plan_request request = {shape, local_ranks, pattern, plan,
                             arf_knobs(ARF_SET_ARFUSE, plan->protocol, pattern)};
     *recipe = (arf_recipe){0};
-    if (plan->protocol == ARF_HT || !request.table->supported)
+    if (!request.table->supported)
         return arf_fail(error, ARFUSE_NOT_SUPPORTED, "the cuda device has no %s kernel for %s",
                         name, arf_pattern_name(pattern));
     if (plan->transport != ARF_UNICAST || plan->numerics != ARF_FIXED)
@@ -239,6 +281,9 @@ arfuse_status arf_recipe_make(const arf_shape *shape, int local_ranks, arf_patte
         return ARFUSE_OK;
     case ARF_BT:
         make_bt(&request, recipe);
+        return ARFUSE_OK;
+    case ARF_HT:
+        make_ht(&request, recipe);
         return ARFUSE_OK;
     case ARF_UNFUSED:
         make_unfused(&request, recipe);
@@ -265,6 +310,14 @@ int64_t arf_step_rows(const arf_step *step, const arf_shape *shape, int64_t toke
                                      : ceil_div(tokens, shape->tp_size) * packs;
         int64_t blocks = ceil_div(owned, step->threads);
         return blocks > 0 ? blocks : 1;
+    }
+    case ARF_GRID_PERSISTENT: {
+        /* A block takes a token at a time; of reducers, a warp a shard. */
+        int64_t shards = ceil_div(tokens, shape->tp_size) * step->shards;
+        int64_t useful = ceil_div(shards, step->reducing_warps);
+        if (useful < tokens)
+            useful = tokens;
+        return step->blocks > 0 && step->blocks < useful ? step->blocks : useful;
     }
     default:
         return tokens;

@@ -12,9 +12,10 @@
 
 /* How the blocks of a grid follow from the token count. */
 typedef enum arf_grid_rule {
-    ARF_GRID_ROWS,   /* one row of blocks a token */
-    ARF_GRID_VALUES, /* `values` bf16 values a block, over all tokens */
-    ARF_GRID_OWNED   /* a thread a pack of what the busiest owner reduces */
+    ARF_GRID_ROWS,      /* one row of blocks a token */
+    ARF_GRID_VALUES,    /* `values` bf16 values a block, over all tokens */
+    ARF_GRID_OWNED,     /* a thread a pack of what the busiest owner reduces */
+    ARF_GRID_PERSISTENT /* `blocks`, or fewer where a call has no work for them */
 } arf_grid_rule;
 
 #define ARF_MAX_DEFINES 16
@@ -31,6 +32,9 @@ typedef struct arf_step {
     arf_grid_rule rule;
     int values;            /* ARF_GRID_VALUES */
     bool slices;           /* ARF_GRID_OWNED: a slice of every token, not whole tokens */
+    int blocks;            /* ARF_GRID_PERSISTENT: at most; 0: as many as are resident at once */
+    int reducing_warps;    /* the same: of a block, a shard each */
+    int shards, reducers;  /* of arf_call */
     unsigned shared_bytes; /* dynamic */
     unsigned flags;        /* of arf_call */
     bool dependent;        /* programmatic stream serialisation */

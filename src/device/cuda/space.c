@@ -39,6 +39,14 @@ static arfuse_status fill(const arf_driver *driver, CUdeviceptr segment, arf_ran
                   range.bytes / 2);
 }
 
+static arfuse_status zero(const arf_driver *driver, CUdeviceptr segment, arf_range range,
+                          arf_error *error)
+{
+    if (range.bytes == 0)
+        return ARFUSE_OK;
+    return ARF_CU(driver, error, cuMemsetD8, segment + range.offset, 0, range.bytes);
+}
+
 /* Fills are asynchronous to the host: without the synchronise a late one could erase a peer's first
  * message, and without the barrier behind it a peer's message could come before the fill. */
 static arfuse_status fill_segments(const arf_cuda_space *space, arf_error *error)
@@ -51,6 +59,8 @@ static arfuse_status fill_segments(const arf_cuda_space *space, arf_error *error
         ARF_TRY(fill(driver, segment, space->layout.ll, error));
         ARF_TRY(fill(driver, segment, space->layout.bt_contribution, error));
         ARF_TRY(fill(driver, segment, space->layout.bt_row, error));
+        ARF_TRY(zero(driver, segment, space->layout.ht_ready, error));
+        ARF_TRY(zero(driver, segment, space->layout.ht_arrived, error));
     }
     return ARF_CU(driver, error, cuCtxSynchronize);
 }
