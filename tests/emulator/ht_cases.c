@@ -15,7 +15,7 @@ const team_case ht_cases[] = {
      .residual = 1,
      .shared = 1,
      .capacity = 11,
-     .weight = 8,
+     .weight = 4,
      .plan = {"ht.allreduce consumer_threads=64 vectors_per_thread=1 stages=2 reduction_warps=1 "
               "shards=3 rms_token_groups=2 rms_pipeline_stages=1",
               "ht.finalize consumer_threads=32 vectors_per_thread=2 stages=3 reduction_warps=2 "
@@ -31,7 +31,7 @@ const team_case ht_cases[] = {
      .residual = 1,
      .shared = 0,
      .capacity = 7,
-     .weight = 8,
+     .weight = 4,
      .plan = {"ht.allreduce consumer_threads=64 vectors_per_thread=1 stages=2 reduction_warps=2 "
               "shards=2 rms_token_groups=2 rms_pipeline_stages=2",
               "ht.finalize consumer_threads=64 vectors_per_thread=1 stages=2 reduction_warps=1 "
@@ -48,7 +48,7 @@ const team_case ht_cases[] = {
      .residual = 0,
      .shared = 1,
      .capacity = 8,
-     .weight = 8,
+     .weight = 4,
      .plan = {"ht.allreduce consumer_threads=128 vectors_per_thread=1 stages=2 reduction_warps=4 "
               "shards=16 rms_token_groups=4 rms_pipeline_stages=1",
               "ht.finalize consumer_threads=32 vectors_per_thread=1 stages=5 reduction_warps=1 "
@@ -64,7 +64,7 @@ const team_case ht_cases[] = {
      .residual = 1,
      .shared = 1,
      .capacity = 17,
-     .weight = 8,
+     .weight = 4,
      .plan = {"ht.allreduce consumer_threads=32 vectors_per_thread=1 stages=2 reduction_warps=1 "
               "shards=2 rms_token_groups=1 rms_pipeline_stages=1",
               "ht.finalize consumer_threads=32 vectors_per_thread=1 stages=3 reduction_warps=2 "
@@ -78,7 +78,7 @@ const team_case ht_cases[] = {
      .residual = 1,
      .shared = 0,
      .capacity = 5,
-     .weight = 8,
+     .weight = 4,
      .plan = {"ht.finalize consumer_threads=32 vectors_per_thread=1 stages=2 reduction_warps=1 "
               "shards=3 rms_token_groups=1 rms_pipeline_stages=1"}},
     {.name = "ht: more ranks than a subtree in flight",
@@ -90,7 +90,7 @@ const team_case ht_cases[] = {
      .residual = 1,
      .shared = 1,
      .capacity = 14,
-     .weight = 8,
+     .weight = 4,
      .plan = {"ht.allreduce consumer_threads=32 vectors_per_thread=1 stages=2 reduction_warps=1 "
               "shards=2 rms_token_groups=1 rms_pipeline_stages=1",
               "ht.finalize consumer_threads=32 vectors_per_thread=1 stages=2 reduction_warps=8 "
@@ -104,7 +104,7 @@ const team_case ht_cases[] = {
      .residual = 1,
      .shared = 1,
      .capacity = 5,
-     .weight = 8,
+     .weight = 4,
      .plan = {"ht.finalize consumer_threads=32 vectors_per_thread=3 stages=2 reduction_warps=1 "
               "shards=2 rms_token_groups=1 rms_pipeline_stages=3"}},
 };

@@ -61,7 +61,18 @@ twin 'trigger before the wait' "$ll" ll_publish.cu 's/^( *)arf_grid_wait\(\);/ar
 twin 're-arm the next generation' "$bt" bt_norm.cu \
     's/arf_store\(at, ARF_SENTINEL_PACK\)/arf_store(team.peer[rank] + arf_bt_row(team, epoch + 1, token, pack), ARF_SENTINEL_PACK)/'
 twin 'no release' "$unfused" unfused.cuh 's/arf_send_release\(/arf_send_word(/; s/arf_count\(/arf_count_relaxed(/'
+ht='ht: two processes, between other protocols'
+twin 'ht: the last rank is not awaited' "$ht" ht_reduce.cuh 's/source < ARF_R && there/source < ARF_R - 1 \&\& there/'
+twin 'ht: marks start anew' "$ht" ht.cu 's/now\.epoch,/0,/'
 if [ -n "${ARFUSE_TEST_LONG:-}" ]; then
+    twin 'ht: told before it is sent' "$ht" ht_contribute.cuh '/void arf_ht_contribute/,/^}/s/arf_warp_barrier\(\);//'
+    twin 'ht: rows without release' "$ht" ht_reduce.cuh 's/arf_send_release\(/arf_send_word(/'
+    twin 'ht: marked before all lanes are done' "$ht" ht_reduce.cuh '/all lanes. packs/s/arf_warp_barrier\(\);//'
+    twin 'ht: the last shard is not awaited' "$ht" ht_norm.cuh 's/ARF_NORM_ROWS \* shards && there/ARF_NORM_ROWS * shards - 1 \&\& there/'
+    twin 'ht: waits before all is published' "$ht" ht.cu 's/group, may_wait\)/group, true)/'
+    twin 'ht: a stage is left before it is read' "$ht" ht_contribute.cuh '/arf_ht_leave\(arf_ht_shared/,/^}/s/arf_warp_barrier\(\);//'
+    twin 'ht: all lanes wait for a stage' "$ht" ht_contribute.cuh 's/^( *)if \(threadIdx.x % 32 == 0\) \{/    arf_phase_wait(\&shared.empty[ring.stage], ring.parity ^ 1); if (threadIdx.x % 32 == 0) {/'
+    twin 'ht: -0.0 is sent' "$ht" ht_contribute.cuh '/arf_fragment_make_sendable/d'
     twin 'one generation' "$ll" arguments.h 's/(define ARF_MAILBOX_GENERATIONS) 3/\1 1/'
     twin 'arrival by one word' "$ll" numerics.cuh 's/return arf_least_halves\(arf_least_halves\(least.*/return arf_least_halves(least, v.x);/; /arf_least_halves\(v.z, v.w\)\);/d'
     twin 'slots without fma' 'no norm' fragment.cuh 's/sum\[i\] = arf_fma\(factor, (.*), sum\[i\]\);/sum[i] = arf_add(arf_mul(factor, \1), sum[i]);/'
