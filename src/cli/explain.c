@@ -44,7 +44,8 @@ static void explain_evidence(const arf_evidence *evidence, arf_pattern pattern, 
         printf("  bound   measured to lie from %lld to %lld\n", (long long)route->bound_low,
                (long long)route->bound_high);
     if (route->runner_up[0] != '\0' && !isnan(route->margin))
-        printf("  next    %s, %+.2g %% at the bound\n", route->runner_up, 100 * route->margin);
+        printf("  next    %s, %+.2g %% at the nearest measured point\n", route->runner_up,
+               100 * route->margin);
 }
 
 static void explain_route(const arf_profile *profile, arf_pattern pattern, int64_t tokens)

@@ -77,7 +77,8 @@ arfuse_status arf_export_markdown(const char *path, const arf_profile *profile, 
         if (profile->routes[pattern].count == 0)
             continue;
         arf_text_add(text,
-                     "\n%s\n\n| tokens | protocol | bound lies in | next at the bound | tuning |\n"
+                     "\n%s\n\n| tokens | protocol | bound lies in | next, at the nearest measured "
+                     "point | tuning |\n"
                      "|---|---|---|---|---|\n",
                      arf_pattern_name((arf_pattern)pattern));
         for (int i = 0; i < profile->routes[pattern].count; i++)

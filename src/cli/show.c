@@ -16,7 +16,8 @@ static void show_evidence(const arf_evidence *evidence)
         printf(", %s", evidence->context);
     printf("\n");
     if (!isnan(evidence->noise))
-        printf("  noise     %.2g %%\n", 100 * evidence->noise);
+        printf("  noise     %.2g %%: half the 95 %% interval of a measured time, median of all\n",
+               100 * evidence->noise);
     if (!isnan(evidence->regret_geomean) && !isnan(evidence->regret_max))
         printf("  regret    %.2g %% on average, %.2g %% at most, against the best at each count\n",
                100 * evidence->regret_geomean, 100 * evidence->regret_max);
@@ -26,7 +27,7 @@ static void show_evidence(const arf_evidence *evidence)
         printf("  driver    %s\n", evidence->driver);
 }
 
-/* "bound in 12-13; bt 4 % slower there" */
+/* The rival was timed at points, and the bound may lie between two of them. */
 static void evidence_words(const arf_route_evidence *route, char *text, size_t size)
 {
     size_t used = 0;
@@ -35,8 +36,8 @@ static void evidence_words(const arf_route_evidence *route, char *text, size_t s
         used += (size_t)snprintf(text, size, "  [bound in %lld-%lld]", (long long)route->bound_low,
                                  (long long)route->bound_high);
     if (route->runner_up[0] != '\0' && !isnan(route->margin))
-        snprintf(text + used, size - used, "  [next %s, %+.2g %%]", route->runner_up,
-                 100 * route->margin);
+        snprintf(text + used, size - used, "  [next %s, %+.2g %% at the nearest measured point]",
+                 route->runner_up, 100 * route->margin);
 }
 
 static void show_route(const arf_profile *profile, arf_pattern pattern, int index)

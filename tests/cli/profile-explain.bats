@@ -21,7 +21,7 @@ route() {
     [[ $output == *"fixed: the same bits whichever route runs"* ]]
     [[ $output == *"allreduce: all-reduce + residual + RMSNorm"* ]]
     [[ $output == *"finalize: MoE finalize + shared expert + all-reduce + residual + RMSNorm"* ]]
-    grep -qE '^  1-12 +ll \(low latency\)  \[bound in 12-13\]  \[next bt, \+4 %\]$' <<<"$output"
+    grep -qE '^  1-12 +ll \(low latency\)  \[bound in 12-13\]  \[next bt, \+4 % at the nearest measured point\]$' <<<"$output"
     grep -qE '^  401-1024 +separate finalize, then the allreduce route$' <<<"$output"
     grep -qE '^  more +unfused \(separate kernels\): above the last bound$' <<<"$output"
     [[ $output == *"collect_cluster=6"* ]]
@@ -81,7 +81,7 @@ route() {
     [[ $output == *"file    $good/measured.json"* ]]
     [[ $output == *"routes.allreduce[1] serves 13-1024 tokens: the first whose bound is at least 500"* ]]
     [[ $output == *"measured to lie from 1000 to 1024"* ]]
-    [[ $output == *"ht, +1 % at the bound"* ]]
+    [[ $output == *"ht, +1 % at the nearest measured point"* ]]
     run "$program" explain --tokens 500 --pattern allreduce "$good/measured.json"
     [[ $output != *"finalize"* ]]
 }
