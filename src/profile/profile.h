@@ -35,7 +35,8 @@ typedef struct arf_device_key {
 
 /* One function for writer and reader: trims and joins runs of white space, keeps the case. */
 void arf_device_name(const char *raw, char name[ARF_NAME_TEXT]);
-/* Folder name: slug(name)-link, [a-z0-9-] only: "NVIDIA GB300" on nvlink -> "nvidia-gb300-nvlink". */
+/* Folder name: slug(name)-link, [a-z0-9-] only: "NVIDIA GB300" on nvlink -> "nvidia-gb300-nvlink".
+ */
 void arf_device_folder(const arf_device_key *device, char folder[ARF_NAME_TEXT + 16]);
 
 /* [a-z0-9-] with single dashes; returns the length. What is in a name can never leave a folder. */
@@ -43,9 +44,10 @@ size_t arf_slug(const char *text, char *slug, size_t size);
 
 /* What the measurement says about one route; each part may be absent (count 0, NaN). */
 typedef struct arf_route_evidence {
-    int64_t bound_low, bound_high; /* the bound lies in [low, high]; 0, 0: unknown */
+    int64_t bound_low, bound_high; /* hold the route's bound; 0, 0: unknown */
     char runner_up[ARF_NAME_TEXT]; /* protocol of the second best; "" none */
-    double margin;                 /* (runner-up / winner) - 1 at the bound; NaN unknown */
+    /* (runner-up / winner) - 1 at the last point measured up to the bound; NaN unknown */
+    double margin;
 } arf_route_evidence;
 
 typedef struct arf_evidence {
@@ -68,11 +70,11 @@ typedef struct arf_evidence {
 
 typedef struct arf_profile {
     arf_set set;
-    char variant[ARF_NAME_TEXT];        /* published only: several configurations of one key */
-    int version[ARF_PROTOCOLS];         /* tuning-schema version of each protocol; 0: absent */
+    char variant[ARF_NAME_TEXT]; /* published only: several configurations of one key */
+    int version[ARF_PROTOCOLS];  /* tuning-schema version of each protocol; 0: absent */
     arf_shape shape;
     arf_device_key device;
-    arf_numerics numerics;              /* the weakest of the routes */
+    arf_numerics numerics; /* the weakest of the routes */
     arf_routes routes[ARF_PATTERNS];
     arf_evidence evidence;
 } arf_profile;
@@ -85,7 +87,8 @@ arf_profile *arf_profile_copy(const arf_profile *profile);
 /*
  * Everything the file format demands of the values: strictly increasing bounds, no gap, legal
  * tunings for the shape, open bounds and nulls only where published, numerics the weakest of the
- * routes, shape switches decided unless published. The message names the JSON path.
+ * routes, shape switches decided unless published, measured intervals that hold their bounds. The
+ * message names the JSON path.
  */
 arfuse_status arf_profile_validate(const arf_profile *profile, arf_error *error);
 

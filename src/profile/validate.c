@@ -121,8 +121,8 @@ static arfuse_status check_ratio(const char *path, double value, double low, arf
     return REFUSE("%s: %g, expected a number from %g to %g", path, value, low, ARF_MAX_RATIO);
 }
 
-static arfuse_status check_route_evidence(const arf_route_evidence *route, const char *path,
-                                          arf_error *error)
+static arfuse_status check_route_evidence(const arf_route_evidence *route, int64_t bound,
+                                          const char *path, arf_error *error)
 {
     char member[PATH + 16];
     arf_protocol protocol;
@@ -132,6 +132,13 @@ static arfuse_status check_route_evidence(const arf_route_evidence *route, const
         return REFUSE("%s.bound_interval: [%lld, %lld], expected two token counts in ascending "
                       "order",
                       path, (long long)route->bound_low, (long long)route->bound_high);
+    /* An edited bound would else carry the measurement of another. */
+    if (!unknown && bound != ARF_OPEN_BOUND &&
+        (bound < route->bound_low || bound > route->bound_high))
+        return REFUSE("%s.bound_interval: [%lld, %lld], expected one that holds the route's "
+                      "max_tokens, which is %lld",
+                      path, (long long)route->bound_low, (long long)route->bound_high,
+                      (long long)bound);
     if (route->runner_up[0] != '\0' && !arf_protocol_parse(route->runner_up, &protocol))
         return REFUSE("%s.runner_up: \"%.40s\", expected a protocol or separate", path,
                       route->runner_up);
@@ -159,7 +166,8 @@ static arfuse_status check_evidence(const arf_profile *profile, arf_error *error
                           profile->routes[i].count);
         for (int j = 0; j < count; j++) {
             snprintf(path, sizeof path, "$.evidence.routes.%s[%d]", name, j);
-            ARF_TRY(check_route_evidence(&evidence->route[i][j], path, error));
+            ARF_TRY(check_route_evidence(&evidence->route[i][j],
+                                         profile->routes[i].route[j].max_tokens, path, error));
             ARF_TRY(
                 check_extra(path, evidence->route_extra[i][j], arf_route_evidence_members, error));
         }
