@@ -82,14 +82,24 @@ arfuse_status arf_sample_line(const arf_samples_header *header, const arf_sample
                               char **line, arf_error *error);
 
 /*
- * Creates (or empties) the samples file beside a profile, or, with `resume`, keeps its whole lines
- * and appends; every line is on disk when arf_samples_append returns. The file is locked until it
- * is closed: a second writer is refused (ARFUSE_FAILURE), as are samples of another key, policy or
- * tuning version (ARFUSE_PROFILE). A seed beyond 2^53 - 1 is ARFUSE_USAGE.
+ * Creates the samples file beside a profile, or, with `resume`, keeps its whole lines and appends;
+ * every line is on disk when arf_samples_append returns. Without `resume`, samples that are there
+ * stay as they are: lines then go to a file with ".new" behind the name, which arf_samples_keep
+ * renames over the old one, and which `resume` takes up when it is there. Both files are locked
+ * until the writer is closed: a second writer is refused (ARFUSE_FAILURE), as are samples of
+ * another key, to resume also of another policy or tuning version, and files that hold no samples
+ * (ARFUSE_PROFILE). A seed beyond 2^53 - 1 is ARFUSE_USAGE.
  */
 typedef struct arf_samples_writer arf_samples_writer;
 arfuse_status arf_samples_open(const char *path, const arf_samples_header *header, bool resume,
                                arf_samples_writer **writer, arf_error *error);
+/* What arf_samples_open would refuse of the files that are there, before anything is made. */
+arfuse_status arf_samples_judge(const char *path, const arf_samples_header *header, bool resume,
+                                arf_error *error);
+/* The file that lines go to; valid until arf_samples_keep or arf_samples_close. */
+const char *arf_samples_place(const arf_samples_writer *writer);
+/* The profile of these samples is stored: they replace those of the run before. */
+arfuse_status arf_samples_keep(arf_samples_writer *writer, arf_error *error);
 arfuse_status arf_samples_append(arf_samples_writer *writer, const arf_sample *sample,
                                  arf_error *error);
 void arf_samples_close(arf_samples_writer *writer);

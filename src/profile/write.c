@@ -184,8 +184,8 @@ void arf_profile_filename(const arf_shape *shape, char name[ARF_NAME_TEXT + 64])
              shape->shared_expert == ARF_OFF ? "_noshared" : "");
 }
 
-/* What stands at `path` must be a profile of the same key, or nothing. */
-static arfuse_status check_replaced(const arf_profile *profile, const char *path, arf_error *error)
+arfuse_status arf_profile_replaceable(const arf_profile_key *key, const char *variant,
+                                      const char *path, arf_error *error)
 {
     arf_profile *old = NULL;
     if (access(path, F_OK) != 0)
@@ -195,14 +195,13 @@ static arfuse_status check_replaced(const arf_profile *profile, const char *path
                                 "it away");
         return ARFUSE_PROFILE;
     }
-    arf_profile_key key = arf_profile_key_of(profile), old_key = arf_profile_key_of(old);
+    arf_profile_key old_key = arf_profile_key_of(old);
     char text[ARF_REASON_TEXT], old_text[ARF_REASON_TEXT];
-    bool same =
-        arf_profile_key_equal(&key, &old_key) && strcmp(old->variant, profile->variant) == 0;
+    bool same = arf_profile_key_equal(key, &old_key) && strcmp(old->variant, variant) == 0;
     arf_profile_free(old);
     if (same)
         return ARFUSE_OK;
-    arf_profile_key_text(&key, text, sizeof text);
+    arf_profile_key_text(key, text, sizeof text);
     arf_profile_key_text(&old_key, old_text, sizeof old_text);
     return arf_fail(error, ARFUSE_PROFILE,
                     "%s: holds the profile of another key and is not replaced: %s; this one is %s",
@@ -213,7 +212,8 @@ arfuse_status arf_profile_save(const arf_profile *profile, const char *path, arf
 {
     arf_text text = {0};
     ARF_TRY(arf_profile_print(profile, &text, error));
-    arfuse_status status = check_replaced(profile, path, error);
+    const arf_profile_key key = arf_profile_key_of(profile);
+    arfuse_status status = arf_profile_replaceable(&key, profile->variant, path, error);
     if (status == ARFUSE_OK)
         status = arf_write_file(path, text.data, text.bytes, error);
     arf_text_free(&text);

@@ -5,6 +5,7 @@
 #define ARF_PROFILE_WRITE_H
 
 #include "base/json.h"
+#include "profile/lookup.h"
 #include "profile/profile.h"
 
 /* The caller frees `text` with arf_text_free. Refuses what the reader would refuse. */
@@ -12,6 +13,11 @@ arfuse_status arf_profile_print(const arf_profile *profile, arf_text *text, arf_
 
 /* "tp8_h6144_k10_bf16.json" with the suffixes of the switches that are off (design section 7). */
 void arf_profile_filename(const arf_shape *shape, char name[ARF_NAME_TEXT + 64]);
+
+/* What stands at `path` must be a profile of the same key and variant, or nothing; else it is
+ * refused (ARFUSE_PROFILE) with both keys. */
+arfuse_status arf_profile_replaceable(const arf_profile_key *key, const char *variant,
+                                      const char *path, arf_error *error);
 
 /* Writes the profile to a named file, atomically. A file there of another key, or one that is no
  * profile, is refused (ARFUSE_PROFILE). */

@@ -7,6 +7,8 @@
 #include "rules/knobs.h"
 #include "tune/job.h"
 #include "tune/schedule.h"
+#include "tune/share.h"
+#include "tune/store.h"
 
 static void print_candidate(const arf_schedule *s, arf_pattern pattern, const arf_candidate *c)
 {
@@ -117,6 +119,7 @@ static arfuse_status dry_shape(const arf_tuner *tuner, const arf_shape *shape, a
     if (tokens.count == 0)
         arf_schedule_ladder(tuner->key.link, &tokens);
     arf_schedule *s = NULL;
+    ARF_TRY(arf_store_judge(tuner, shape, problem.set, error));
     ARF_TRY(arf_schedule_make(&problem, &tokens, tuner->options, &s, error));
     char device[160], placement[256];
     arf_tuner_device_text(&tuner->key, device, sizeof device);
@@ -144,7 +147,9 @@ arfuse_status arf_dry_run(const arf_tune_options *options, int processes, arf_er
     arf_tuner tuner;
     ARF_TRY(arf_tuner_open(&tuner, &planned, &alone, error));
     tuner.placement = placement;
-    arfuse_status status = ARFUSE_OK;
+    arf_weights weights = {0};
+    arfuse_status status = arf_share_weights(&tuner, &weights, error);
+    arf_weights_free(&weights);
     for (int i = 0; i < arf_shape_count(options) && status == ARFUSE_OK; i++) {
         const arf_shape shape = arf_shape_at(options, placement.tp_size, i);
         status = dry_shape(&tuner, &shape, error);

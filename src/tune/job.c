@@ -165,6 +165,9 @@ static arfuse_status tune_shape(const arf_tuner *tuner, const arf_shape *shape,
         arf_tuner_greet(tuner);
     if (status == ARFUSE_OK && store.resumed > 0)
         arf_voice_note("%d samples of %s are taken up", store.resumed, store.path);
+    if (status == ARFUSE_OK && store.replaces)
+        arf_voice_note("samples go to %s; those of the run before stay until its profile is stored",
+                       store.path);
     if (status == ARFUSE_OK)
         status = arf_sweep_run(&bench, schedule, &store, &fit,
                                began + (deadline - began) * SWEEP_SHARE, &out->sweep, error);
@@ -178,6 +181,19 @@ static arfuse_status tune_shape(const arf_tuner *tuner, const arf_shape *shape,
     arf_store_close(&store);
     arf_schedule_free(schedule);
     return status;
+}
+
+/* Of all shapes, before the first takes its time. */
+static arfuse_status judge_places(const arf_tuner *tuner, arf_error *error)
+{
+    arfuse_status status = ARFUSE_OK;
+    for (int i = 0; i < arf_shape_count(tuner->options) && status == ARFUSE_OK; i++) {
+        const arf_shape shape = arf_shape_at(tuner->options, tuner->team.tp_size, i);
+        if (tuner->group->rank == 0)
+            status = arf_store_judge(tuner, &shape, arf_device_problem(tuner->device, &shape).set,
+                                     error);
+    }
+    return arf_first_says(tuner, status, error);
 }
 
 /* ---- the whole run ------------------------------------------------------------------------------
@@ -252,7 +268,7 @@ arfuse_status arf_tune(arf_tuner *tuner, int *code, arf_error *error)
     const int shapes = arf_shape_count(tuner->options);
     *code = 0;
     ARF_TRY(arf_share_weights(tuner, &weights, error));
-    arfuse_status status = ARFUSE_OK;
+    arfuse_status status = judge_places(tuner, error);
     for (int i = 0; i < shapes && status == ARFUSE_OK; i++) {
         const arf_shape shape = arf_shape_at(tuner->options, tuner->team.tp_size, i);
         double seconds;

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tune/store.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/io.h"
 #include "profile/write.h"
@@ -28,18 +31,17 @@ arfuse_status arf_samples_path(const char *profile_path, char path[ARF_PATH_TEXT
     return ARFUSE_OK;
 }
 
-static arfuse_status make_path(const arf_tuner *tuner, const arf_shape *shape, arf_store *store,
-                               arf_error *error)
+/* Where the profile and its samples go. */
+static arfuse_status make_paths(const arf_tuner *tuner, const arf_shape *shape,
+                                char folder[ARF_PATH_TEXT], char profile[ARF_PATH_TEXT],
+                                char samples[ARF_PATH_TEXT], arf_error *error)
 {
-    char folder[ARF_NAME_TEXT + 16], name[ARF_NAME_TEXT + 64];
-    char place[ARF_PATH_TEXT], whole[ARF_PATH_TEXT];
-    arf_device_folder(&tuner->key, folder);
+    char below[ARF_NAME_TEXT + 16], name[ARF_NAME_TEXT + 64];
+    arf_device_folder(&tuner->key, below);
     arf_profile_filename(shape, name);
-    ARF_TRY(arf_join_path(place, sizeof place, tuner->options->output, folder, error));
-    if (is_first(tuner))
-        ARF_TRY(arf_make_folder(place, error));
-    ARF_TRY(arf_join_path(whole, sizeof whole, place, name, error));
-    return arf_samples_path(whole, store->path, error);
+    ARF_TRY(arf_join_path(folder, ARF_PATH_TEXT, tuner->options->output, below, error));
+    ARF_TRY(arf_join_path(profile, ARF_PATH_TEXT, folder, name, error));
+    return arf_samples_path(profile, samples, error);
 }
 
 static arf_samples_header make_header(const arf_tuner *tuner, const arf_shape *shape, arf_set set)
@@ -75,30 +77,36 @@ static arfuse_status load(const arf_tuner *tuner, const char *path, arf_samples 
     return status;
 }
 
+static arfuse_status judge_base(const char *path, const arf_samples_header *old,
+                                const arf_samples_header *header, arf_error *error)
+{
+    const char *what = NULL;
+    if (!arf_shape_equal(&old->shape, &header->shape))
+        what = "another shape";
+    else if (old->set != header->set ||
+             memcmp(old->version, header->version, sizeof old->version) != 0)
+        what = "another kernel set or version of it";
+    else if (strcmp(old->device.name, header->device.name) != 0 ||
+             old->device.link != header->device.link)
+        what = "another device";
+    else if (old->policy != header->policy)
+        what = "another policy";
+    return what == NULL ? ARFUSE_OK
+                        : arf_fail(error, ARFUSE_PROFILE,
+                                   "%s: samples of %s; --base needs the same", path, what);
+}
+
 /* The samples of --base, which must be of the same key and policy, go into the new file. */
 static arfuse_status copy_base(arf_store *store, const arf_samples_header *header, arf_error *error)
 {
     const arf_tuner *tuner = store->tuner;
-    char path[ARF_PATH_TEXT], reason[ARF_REASON_TEXT];
+    char path[ARF_PATH_TEXT];
     arf_samples *base = NULL;
     ARF_TRY(arf_samples_path(tuner->options->base, path, error));
     ARF_TRY(load(tuner, path, &base, error));
-    const arf_samples_header *old = &base->header;
-    snprintf(reason, sizeof reason, "%s", "");
-    if (!arf_shape_equal(&old->shape, &header->shape))
-        snprintf(reason, sizeof reason, "another shape");
-    else if (old->set != header->set ||
-             memcmp(old->version, header->version, sizeof old->version) != 0)
-        snprintf(reason, sizeof reason, "another kernel set or version of it");
-    else if (strcmp(old->device.name, header->device.name) != 0 ||
-             old->device.link != header->device.link)
-        snprintf(reason, sizeof reason, "another device");
-    else if (old->policy != header->policy)
-        snprintf(reason, sizeof reason, "another policy");
-    arfuse_status status = reason[0] == '\0'
-                               ? arf_store_add(store, base->sample, base->count, error)
-                               : arf_fail(error, ARFUSE_PROFILE,
-                                          "%s: samples of %s; --base needs the same", path, reason);
+    arfuse_status status = judge_base(path, &base->header, header, error);
+    if (status == ARFUSE_OK)
+        status = arf_store_add(store, base->sample, base->count, error);
     arf_samples_free(base);
     return status;
 }
@@ -106,29 +114,96 @@ static arfuse_status copy_base(arf_store *store, const arf_samples_header *heade
 /* ---- open and close ---------------------------------------------------------------------------
  */
 
+/* The nearest folder that is there must take what is to be made in it. */
+static arfuse_status judge_folder(const char *path, arf_error *error)
+{
+    char part[ARF_PATH_TEXT];
+    struct stat about;
+    snprintf(part, sizeof part, "%s", path);
+    while (stat(part, &about) != 0) {
+        if (errno != ENOENT && errno != ENOTDIR)
+            return arf_fail(error, ARFUSE_FAILURE, "%s: cannot stat: %s", part, strerror(errno));
+        char *slash = strrchr(part, '/');
+        if (slash == NULL)
+            strcpy(part, ".");
+        else if (slash == part)
+            strcpy(part, "/");
+        else
+            *slash = '\0';
+    }
+    if (!S_ISDIR(about.st_mode))
+        return arf_fail(error, ARFUSE_FAILURE, "%s: is a file, expected a folder", part);
+    if (access(part, W_OK | X_OK) != 0)
+        return arf_fail(error, ARFUSE_FAILURE, "%s: cannot make files in this folder: %s", part,
+                        strerror(errno));
+    return ARFUSE_OK;
+}
+
+arfuse_status arf_store_judge(const arf_tuner *tuner, const arf_shape *shape, arf_set set,
+                              arf_error *error)
+{
+    char folder[ARF_PATH_TEXT], profile[ARF_PATH_TEXT], samples[ARF_PATH_TEXT];
+    const arf_samples_header header = make_header(tuner, shape, set);
+    const arf_profile_key key = {set, *shape, tuner->key};
+    ARF_TRY(make_paths(tuner, shape, folder, profile, samples, error));
+    ARF_TRY(judge_folder(folder, error));
+    ARF_TRY(arf_profile_replaceable(&key, "", profile, error));
+    ARF_TRY(arf_samples_judge(samples, &header, tuner->options->resume, error));
+    if (tuner->options->base == NULL)
+        return ARFUSE_OK;
+    arf_samples *base = NULL;
+    char *text;
+    size_t bytes;
+    bool truncated;
+    ARF_TRY(arf_samples_path(tuner->options->base, samples, error));
+    ARF_TRY(arf_read_file(samples, ARF_SAMPLES_MAX_BYTES, &text, &bytes, error));
+    arfuse_status status = arf_samples_parse(samples, text, bytes, &base, &truncated, error);
+    free(text);
+    if (status == ARFUSE_OK)
+        status = judge_base(samples, &base->header, &header, error);
+    arf_samples_free(base);
+    return status;
+}
+
+/* By rank 0. */
+static arfuse_status open_files(arf_store *store, const arf_samples_header *header,
+                                const char *folder, const char *samples, arf_error *error)
+{
+    ARF_TRY(arf_make_folder(folder, error));
+    ARF_TRY(
+        arf_samples_open(samples, header, store->tuner->options->resume, &store->writer, error));
+    snprintf(store->path, sizeof store->path, "%s", arf_samples_place(store->writer));
+    return ARFUSE_OK;
+}
+
 arfuse_status arf_store_open(const arf_tuner *tuner, const arf_shape *shape, arf_set set,
                              arf_store *store, arf_error *error)
 {
+    char folder[ARF_PATH_TEXT], profile[ARF_PATH_TEXT], samples[ARF_PATH_TEXT];
     *store = (arf_store){.tuner = tuner};
     const arf_samples_header header = make_header(tuner, shape, set);
     const bool resume = tuner->options->resume;
-    arfuse_status status = make_path(tuner, shape, store, error);
+    arfuse_status status = make_paths(tuner, shape, folder, profile, samples, error);
     arf_stop_hold();
     if (status == ARFUSE_OK && is_first(tuner))
-        status = arf_samples_open(store->path, &header, resume, &store->writer, error);
+        status = open_files(store, &header, folder, samples, error);
     arf_stop_release();
     status = arf_first_says(tuner, status, error);
+    if (status == ARFUSE_OK)
+        status = arf_group_broadcast(tuner->group, store->path, sizeof store->path, error);
     if (status == ARFUSE_OK && resume)
         status = load(tuner, store->path, &store->samples, error);
     else if (status == ARFUSE_OK && (store->samples = arf_samples_new(&header)) == NULL)
         status = arf_fail(error, ARFUSE_FAILURE, "out of memory for the samples");
     if (status == ARFUSE_OK && tuner->options->base != NULL)
         status = copy_base(store, &header, error);
-    if (status != ARFUSE_OK)
+    if (status != ARFUSE_OK) {
         arf_store_close(store);
-    else
-        store->resumed = store->samples->count;
-    return status;
+        return status;
+    }
+    store->resumed = store->samples->count;
+    store->replaces = strcmp(store->path, samples) != 0;
+    return ARFUSE_OK;
 }
 
 void arf_store_close(arf_store *store)
@@ -168,6 +243,10 @@ arfuse_status arf_store_profile(const arf_store *store, const arf_profile *profi
     arf_stop_hold();
     if (is_first(tuner))
         status = arf_profile_store(profile, tuner->options->output, path, ARF_PATH_TEXT, error);
+    /* Killed in between, the new samples stand beside the profile that they give; --resume takes
+     * them up. The other way round, a profile that cannot be written would cost the old samples. */
+    if (status == ARFUSE_OK && is_first(tuner))
+        status = arf_samples_keep(store->writer, error);
     arf_stop_release();
     status = arf_first_says(tuner, status, error);
     if (status == ARFUSE_OK)

@@ -15,9 +15,15 @@ typedef struct arf_store {
     const arf_tuner *tuner;
     arf_samples *samples;
     arf_samples_writer *writer; /* rank 0 */
-    char path[ARF_PATH_TEXT];   /* of the samples file */
+    char path[ARF_PATH_TEXT];   /* of the file that samples go to */
+    bool replaces;              /* it is a new one, which replaces the old with the profile */
     int resumed;                /* samples that were there before */
 } arf_store;
+
+/* Not collective: what would be refused of the folder and the files in it, and of --base, before
+ * anything is made or measured. */
+arfuse_status arf_store_judge(const arf_tuner *tuner, const arf_shape *shape, arf_set set,
+                              arf_error *error);
 
 /* Makes the folder, locks and opens the samples file; with --resume or --base, rank 0 reads what is
  * there and every rank parses the same bytes. */
@@ -29,7 +35,7 @@ void arf_store_close(arf_store *store);
 arfuse_status arf_store_add(arf_store *store, const arf_sample *sample, int count,
                             arf_error *error);
 
-/* Rank 0 writes the profile beside the samples; every rank gets the path and compares the digest
+/* Rank 0 writes the profile beside the samples, which then replace older ones; every rank gets the path and compares the digest
  * of the routes it holds. */
 arfuse_status arf_store_profile(const arf_store *store, const arf_profile *profile,
                                 char path[ARF_PATH_TEXT], arf_error *error);

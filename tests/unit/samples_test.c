@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <math.h>
 #include <stdbool.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -326,10 +327,69 @@ static void a_killed_writer_is_resumed(void **state)
     append(writer, 4);
     arf_samples_close(writer);
     assert_int_equal(count_in_file(&truncated), 1);
-    /* Without resume the file begins again. */
-    writer = open_file(&header, false);
+}
+
+/* Samples of a run before stay, whole, until those of this run take their place. */
+static void a_rerun_leaves_the_old_samples(void **state)
+{
+    (void)state;
+    bool truncated;
+    arf_error error = ARF_ERROR_INIT;
+    arf_samples_header header = host_header();
+    arf_samples_writer *writer = open_file(&header, false); /* nothing to keep: in its place */
+    assert_string_equal(arf_samples_place(writer), path);
+    append(writer, 1);
+    append(writer, 2);
     arf_samples_close(writer);
-    assert_int_equal(count_in_file(&truncated), 0);
+    writer = open_file(&header, false);
+    assert_non_null(strstr(arf_samples_place(writer), ".jsonl.new"));
+    append(writer, 1);
+    arf_samples_close(writer); /* killed: both are there, and this one is resumed */
+    assert_int_equal(count_in_file(&truncated), 2);
+    writer = open_file(&header, true);
+    assert_non_null(strstr(arf_samples_place(writer), ".jsonl.new"));
+    append(writer, 4);
+    append(writer, 8);
+    /* Both files are locked against another tuner, whatever it wants. */
+    for (int resume = 0; resume < 2; resume++) {
+        arf_samples_writer *mine = NULL;
+        assert_int_equal(arf_samples_open(path, &header, resume, &mine, &error), ARFUSE_FAILURE);
+        assert_non_null(strstr(error.text, "another tuner is writing it"));
+        arf_error_clear(&error);
+    }
+    assert_int_equal(count_in_file(&truncated), 2);
+    assert_int_equal(arf_samples_keep(writer, &error), ARFUSE_OK);
+    assert_string_equal(arf_samples_place(writer), path);
+    assert_int_equal(count_in_file(&truncated), 3);
+    append(writer, 16);
+    arf_samples_close(writer);
+    assert_int_equal(count_in_file(&truncated), 4);
+    writer = open_file(&header, true);
+    assert_string_equal(arf_samples_place(writer), path);
+    arf_samples_close(writer);
+    unlink(path);
+}
+
+static void what_holds_no_samples_is_not_replaced(void **state)
+{
+    (void)state;
+    static const char *const text[] = {"mine", "mine\n", "{ \"format\": \"other\" }\n"};
+    for (int i = 0; i < 6; i++) {
+        arf_samples_header header = host_header();
+        arf_samples_writer *writer = NULL;
+        arf_error error = ARF_ERROR_INIT;
+        FILE *file = fopen(path, "w");
+        fputs(text[i / 2], file);
+        fclose(file);
+        assert_int_equal(arf_samples_judge(path, &header, i % 2, &error), ARFUSE_PROFILE);
+        arf_error_clear(&error);
+        assert_int_equal(arf_samples_open(path, &header, i % 2, &writer, &error), ARFUSE_PROFILE);
+        assert_non_null(strstr(error.text, "move it away"));
+        struct stat about;
+        assert_int_equal(stat(path, &about), 0);
+        assert_int_equal(about.st_size, strlen(text[i / 2]));
+    }
+    unlink(path);
 }
 
 static void other_conditions_are_not_resumed(void **state)
@@ -344,6 +404,11 @@ static void other_conditions_are_not_resumed(void **state)
     other.shape.top_k = 8;
     assert_int_equal(arf_samples_open(path, &other, true, &writer, &error), ARFUSE_PROFILE);
     assert_non_null(strstr(error.text, "holds samples of another shape or device"));
+    other = header;
+    arf_error_clear(&error);
+    other.shape.top_k = 8;
+    assert_int_equal(arf_samples_open(path, &other, false, &writer, &error), ARFUSE_PROFILE);
+    assert_non_null(strstr(error.text, "is not replaced"));
     other = header;
     other.policy = ARF_DECODE;
     arf_error_clear(&error);
@@ -412,6 +477,8 @@ int main(void)
         cmocka_unit_test(bad_lines_are_refused_with_their_number),
         cmocka_unit_test_setup_teardown(a_killed_writer_is_resumed, make, clean),
         cmocka_unit_test_setup_teardown(other_conditions_are_not_resumed, make, clean),
+        cmocka_unit_test_setup_teardown(a_rerun_leaves_the_old_samples, make, clean),
+        cmocka_unit_test_setup_teardown(what_holds_no_samples_is_not_replaced, make, clean),
         cmocka_unit_test_setup_teardown(a_second_writer_is_refused, make, clean),
         cmocka_unit_test_setup_teardown(a_full_file_says_so, make, clean),
     };
