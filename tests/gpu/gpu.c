@@ -7,6 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "rules/seeds.h"
+
 /* ---- device --------------------------------------------------------------------------------- */
 
 bool gpu_present(void)
@@ -157,6 +159,18 @@ arf_plan gpu_plan(arf_protocol protocol, arf_pattern pattern)
                       .transport = ARF_UNICAST,
                       .numerics = ARF_FIXED,
                       .tuning = arf_tuning_fallback(arf_knobs(ARF_SET_ARFUSE, protocol, pattern))};
+}
+
+bool gpu_ht_plan(const arf_shape *shape, arf_pattern pattern, int which, arf_plan *plan)
+{
+    static arf_plans seeds;
+    const arf_problem problem = {.set = ARF_SET_ARFUSE, .shape = *shape};
+    if (!ARF_CUDA_RUNS_HT)
+        return false;
+    arf_seeds(&problem, pattern, ARF_HT, &seeds);
+    if (seeds.count > 0)
+        *plan = seeds.plan[which % seeds.count];
+    return seeds.count > 0;
 }
 
 void gpu_set(arf_plan *plan, arf_pattern pattern, const char *knob, int value)

@@ -23,7 +23,8 @@ static arf_space_spec spec(void)
 {
     return (arf_space_spec){
         .shape = shape(),
-        .capacity = {[ARF_LL] = 8, [ARF_BT] = 8, [ARF_UNFUSED] = 8, [ARF_SEPARATE] = 8},
+        .capacity =
+            {[ARF_LL] = 8, [ARF_BT] = 8, [ARF_UNFUSED] = 8, [ARF_SEPARATE] = 8, [ARF_HT] = 8},
         .wait_limit_seconds = WAIT_LIMIT_SECONDS};
 }
 
@@ -145,6 +146,9 @@ static void test_dead_rank(arf_protocol protocol, arf_pattern pattern, bool in_g
     fault_scene at;
     arf_error error = ARF_ERROR_INIT;
     arf_plan plan = gpu_plan(protocol, pattern);
+    const arf_shape of = shape();
+    if (protocol == ARF_HT && !gpu_ht_plan(&of, pattern, 0, &plan))
+        return; /* this build does not run it */
     snprintf(what, sizeof what, "%s %s %s", arf_protocol_name(protocol), arf_pattern_name(pattern),
              in_graph ? "replayed" : "eager");
     arfuse_status status = open_scene(&at, &plan, pattern, &error);
@@ -249,6 +253,8 @@ int main(void)
         test_dead_rank(protocols[p], ARF_ALLREDUCE, true);
     }
     test_dead_rank(ARF_BT, ARF_FINALIZE, false);
+    test_dead_rank(ARF_HT, ARF_ALLREDUCE, false);
+    test_dead_rank(ARF_HT, ARF_FINALIZE, true);
     test_half_launch();
     test_many_workspaces();
     gpu_close(&keep);

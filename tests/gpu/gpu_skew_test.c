@@ -23,7 +23,8 @@ enum {
     RANKS = 8,
     TOP_K = 8,
     MOST_TOKENS = 4,
-    PLANS = 10,
+    HT_PLAN = 9, /* from here on, but for the last */
+    PLANS = ARF_CUDA_RUNS_HT ? 12 : 10,
     SEQUENCES = 16,
     CALLS = 64, /* of a sequence */
     ROW_BYTES = HIDDEN * 2
@@ -85,6 +86,13 @@ static arf_plan plan_of(int index, arf_pattern *pattern)
     if (index == PLANS - 1) { /* in place of unfused finalize, which is its first part anyway */
         *pattern = ARF_FINALIZE;
         return gpu_plan(ARF_SEPARATE, ARF_FINALIZE);
+    }
+    arf_plan ht = {0};
+    if (index >= HT_PLAN && index < PLANS) {
+        const arf_shape shape = {RANKS, HIDDEN, TOP_K, ARF_ON, ARF_ON, ARF_ON};
+        *pattern = (arf_pattern)((index - HT_PLAN) % ARF_PATTERNS);
+        gpu_ht_plan(&shape, *pattern, index, &ht); /* the shape has HT */
+        return ht;
     }
     int form = index < PLANS ? index / ARF_PATTERNS : 0;
     if (index == PLANS)
@@ -340,7 +348,7 @@ static arfuse_status test(double seconds, long most, uint64_t seed, int only, lo
     double start = gpu_seconds();
     skew.state = seed * 2 + 1;
     skew.only = only;
-    spec.capacity[ARF_LL] = spec.capacity[ARF_BT] = MOST_TOKENS;
+    spec.capacity[ARF_LL] = spec.capacity[ARF_BT] = spec.capacity[ARF_HT] = MOST_TOKENS;
     spec.capacity[ARF_UNFUSED] = spec.capacity[ARF_SEPARATE] = MOST_TOKENS;
     arfuse_status status = gpu_open(&skew.gpu, RANKS, error);
     if (status == ARFUSE_OK)

@@ -29,12 +29,20 @@ static arf_shape mixed_shape(void)
     return (arf_shape){MIXED_RANKS, MIXED_HIDDEN, MIXED_TOP_K, ARF_ON, ARF_ON, ARF_ON};
 }
 
+#define HT_PLAN 11 /* from here on */
 static arf_plan mixed_plan(int index, arf_pattern *pattern)
 {
     static const arf_protocol protocols[] = {ARF_LL, ARF_LL,      ARF_BT,
                                              ARF_BT, ARF_UNFUSED, ARF_SEPARATE};
     int form = index / ARF_PATTERNS;
     *pattern = (arf_pattern)(index % ARF_PATTERNS);
+    arf_plan ht = {0};
+    if (index >= HT_PLAN) {
+        const arf_shape shape = mixed_shape();
+        *pattern = (arf_pattern)((index - HT_PLAN) % ARF_PATTERNS);
+        gpu_ht_plan(&shape, *pattern, index - HT_PLAN, &ht); /* the shape has HT */
+        return ht;
+    }
     if (protocols[form] == ARF_SEPARATE)
         *pattern = ARF_FINALIZE;
     arf_plan plan = gpu_plan(protocols[form], *pattern);
@@ -42,7 +50,7 @@ static arf_plan mixed_plan(int index, arf_pattern *pattern)
     gpu_set(&plan, *pattern, "owner", form == 3);
     return plan;
 }
-#define MIXED_PLANS 11
+#define MIXED_PLANS (ARF_CUDA_RUNS_HT ? HT_PLAN + 4 : HT_PLAN)
 
 static arfuse_status prepare_mixed(mixed_work *mixed, arf_error *error)
 {
@@ -247,6 +255,7 @@ static arf_space_spec mixed_spec(void)
 {
     return (arf_space_spec){.shape = mixed_shape(),
                             .capacity = {[ARF_LL] = MIXED_TOKENS,
+                                         [ARF_HT] = MIXED_TOKENS,
                                          [ARF_BT] = MIXED_TOKENS,
                                          [ARF_UNFUSED] = MIXED_TOKENS,
                                          [ARF_SEPARATE] = MIXED_TOKENS},

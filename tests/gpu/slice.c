@@ -17,7 +17,8 @@ static const arf_switch switches[][3] = {{ARF_ON, ARF_ON, ARF_ON},
                                          {ARF_ON, ARF_ON, ARF_OFF},
                                          {ARF_OFF, ARF_OFF, ARF_OFF}};
 
-enum form { LL_TWO_KERNELS, LL_ONE_KERNEL, BT, UNFUSED, SEPARATE, FORMS };
+enum form { LL_TWO_KERNELS, LL_ONE_KERNEL, BT, UNFUSED, SEPARATE, HT, ALL_FORMS };
+#define FORMS (ARF_CUDA_RUNS_HT ? ALL_FORMS : HT)
 #define TUNINGS 8 /* 0: every knob at its fallback; the others drawn */
 
 enum factor { HIDDEN, RANKS, TOP_K, SWITCHES, PATTERN, TOKENS, FORM, TUNING, KIND, GRAPH, FACTORS };
@@ -44,24 +45,6 @@ static const struct {
     {"enable_pdl", 2, {0, 1}},
 };
 
-static arf_plan plan_of(const pairwise_choice *choice, uint64_t seed)
-{
-    static const arf_protocol protocols[FORMS] = {ARF_LL, ARF_LL, ARF_BT, ARF_UNFUSED,
-                                                  ARF_SEPARATE};
-    arf_pattern pattern = (arf_pattern)choice->level[PATTERN];
-    int form = choice->level[FORM], tuning = choice->level[TUNING];
-    if (form == SEPARATE && pattern == ARF_ALLREDUCE)
-        return gpu_plan(ARF_HT, pattern); /* cannot be: refused below */
-    arf_plan plan = gpu_plan(protocols[form], pattern);
-    uint64_t state = (seed + 1) * 0x9e3779b97f4a7c15u + (uint64_t)(tuning * FORMS + form);
-    gpu_random(&state);
-    for (size_t i = 0; tuning > 0 && i < sizeof ladders / sizeof ladders[0]; i++)
-        gpu_set(&plan, pattern, ladders[i].knob,
-                ladders[i].value[gpu_pick(&state, ladders[i].values)]);
-    gpu_set(&plan, pattern, "kernels", form == LL_ONE_KERNEL ? 1 : 2);
-    return plan;
-}
-
 static arf_shape shape_of(const pairwise_choice *choice)
 {
     const arf_switch *on = switches[choice->level[SWITCHES]];
@@ -71,6 +54,31 @@ static arf_shape shape_of(const pairwise_choice *choice)
                        .rms_norm = on[0],
                        .residual = on[1],
                        .shared_expert = on[2]};
+}
+
+static arf_plan plan_of(const pairwise_choice *choice, uint64_t seed)
+{
+    static const arf_protocol protocols[ALL_FORMS] = {ARF_LL,      ARF_LL,       ARF_BT,
+                                                      ARF_UNFUSED, ARF_SEPARATE, ARF_HT};
+    arf_pattern pattern = (arf_pattern)choice->level[PATTERN];
+    int form = choice->level[FORM], tuning = choice->level[TUNING];
+    arf_plan plan = gpu_plan(protocols[form], pattern);
+    if (form == SEPARATE && pattern == ARF_ALLREDUCE)
+        plan = (arf_plan){.tuning_null = true}; /* cannot be: refused below */
+    if (form == HT) {
+        const arf_shape shape = shape_of(choice);
+        if (!gpu_ht_plan(&shape, pattern, (int)(seed % 97) + tuning * 7, &plan))
+            plan.tuning_null = true;
+    }
+    if (plan.tuning_null || form == HT)
+        return plan;
+    uint64_t state = (seed + 1) * 0x9e3779b97f4a7c15u + (uint64_t)(tuning * FORMS + form);
+    gpu_random(&state);
+    for (size_t i = 0; tuning > 0 && i < sizeof ladders / sizeof ladders[0]; i++)
+        gpu_set(&plan, pattern, ladders[i].knob,
+                ladders[i].value[gpu_pick(&state, ladders[i].values)]);
+    gpu_set(&plan, pattern, "kernels", form == LL_ONE_KERNEL ? 1 : 2);
+    return plan;
 }
 
 static bool can_be(const pairwise_choice *choice, void *context)
