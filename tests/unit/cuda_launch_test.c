@@ -21,6 +21,7 @@
 
 #include "device/cuda/cuda_device.h"
 #include "rules/knobs.h"
+#include "rules/seeds.h"
 
 static void (*arm)(int);
 static int (*calls)(const char **);
@@ -64,7 +65,6 @@ static arf_space *space_on(arf_device *device, const char *label, bool check_ord
                            .check_order = check_order};
     for (int p = 0; p < ARF_PROTOCOLS; p++)
         spec.capacity[p] = CAPACITY;
-    spec.capacity[ARF_HT] = 0;
     snprintf(spec.label, sizeof spec.label, "%s", label);
     passes(arf_cuda_device.space_create(device, &spec, &space, &error), &error);
     return space;
@@ -240,6 +240,34 @@ static void calls_that_overlap_on_the_gpu_are_named(void **state)
     close_scene(&s);
 }
 
+/* A search over the first plans of a shape, as a tuner begins one. */
+static arfuse_status prepare_ht(arf_space *space, arf_pattern pattern, arf_error *error)
+{
+    static arf_plans seeds;
+    const arf_problem problem = {.set = ARF_SET_ARFUSE, .shape = space->spec.shape};
+    int id;
+    arf_seeds(&problem, pattern, ARF_HT, &seeds);
+    assert_true(seeds.count > 0);
+    return arf_cuda_device.prepare(space, pattern, &seeds.plan[0], &id, error);
+}
+
+/* The switch of cuda_device.h: both sides say the same, the device and prepare. */
+static void ht_is_refused_by_name_until_a_gpu_has_run_it(void **state)
+{
+    (void)state;
+    scene s;
+    open_scene(&s, "moe_out", false);
+    for (int p = 0; p < ARF_PATTERNS; p++) {
+        arf_error error = ARF_ERROR_INIT;
+        const arfuse_status status = prepare_ht(s.space, (arf_pattern)p, &error);
+        assert_int_equal(arf_cuda_device.lacks >> ARF_HT & 1, !ARF_CUDA_RUNS_HT);
+        assert_int_equal(status, ARF_CUDA_RUNS_HT ? ARFUSE_OK : ARFUSE_NOT_SUPPORTED);
+        if (!ARF_CUDA_RUNS_HT)
+            assert_non_null(strstr(error.text, "does not run ht yet"));
+    }
+    close_scene(&s);
+}
+
 static int prepare_all(void **state)
 {
     char path[4096], folder[] = "/tmp/arfuse-launch-XXXXXX";
@@ -285,6 +313,7 @@ int main(void)
         cmocka_unit_test(a_call_that_is_abandoned_tells_the_peers),
         cmocka_unit_test(a_watched_call_stands_between_marks),
         cmocka_unit_test(calls_that_overlap_on_the_gpu_are_named),
+        cmocka_unit_test(ht_is_refused_by_name_until_a_gpu_has_run_it),
     };
     return cmocka_run_group_tests_name("cuda_launch", tests, prepare_all, clear_all);
 }
