@@ -48,7 +48,7 @@ const team_case ht_cases[] = {
      .residual = 0,
      .shared = 1,
      .capacity = 8,
-     .weight = 4,
+     .weight = 6,
      .plan = {"ht.allreduce consumer_threads=128 vectors_per_thread=1 stages=2 reduction_warps=4 "
               "shards=16 rms_token_groups=4 rms_pipeline_stages=1",
               "ht.finalize consumer_threads=32 vectors_per_thread=1 stages=5 reduction_warps=1 "
@@ -64,7 +64,7 @@ const team_case ht_cases[] = {
      .residual = 1,
      .shared = 1,
      .capacity = 17,
-     .weight = 4,
+     .weight = 6,
      .plan = {"ht.allreduce consumer_threads=32 vectors_per_thread=1 stages=2 reduction_warps=1 "
               "shards=2 rms_token_groups=1 rms_pipeline_stages=1",
               "ht.finalize consumer_threads=32 vectors_per_thread=1 stages=3 reduction_warps=2 "
