@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/json.h"
 #include "cli/cli.h"
@@ -118,6 +119,15 @@ static void print_version(FILE *stream, struct argp_state *state)
     fprintf(stream, "%s %s\n", program, arfuse_version());
 }
 
+/* argp exits by itself after --help and --version. */
+static void judge_stdout(void)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return;
+    arf_complain("cannot write to stdout: %s", strerror(errno));
+    _exit(ARFUSE_FAILURE);
+}
+
 int main(int argc, char **argv)
 {
     choice chosen = {NULL, 0};
@@ -133,11 +143,12 @@ int main(int argc, char **argv)
     argp_program_version_hook = print_version;
     if (argc > 0)
         argv[0] = program;
+    atexit(judge_stdout);
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &chosen);
     int code = chosen.verb->run(argc - chosen.at, argv + chosen.at);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         arf_complain("cannot write to stdout: %s", strerror(errno));
-        return code != 0 ? code : ARFUSE_FAILURE;
+        _exit(code != 0 ? code : ARFUSE_FAILURE);
     }
     return code;
 }

@@ -39,6 +39,8 @@ typedef struct arf_space_spec {
     arf_numerics numerics;           /* the weakest that plans may ask for */
     double wait_limit_seconds;       /* of every wait on a peer; 0: none */
     char label[ARF_LABEL_TEXT];      /* what messages call this space */
+    const char *remedy;              /* for messages: what to do when a wait has failed the space;
+                                        NULL: what a user of the runtime does. Outlives the space */
     bool check_order;                /* calls that break the ordering rule (device/order.h) are
                                         named; the model, where nothing waits, ignores it */
 } arf_space_spec;

@@ -68,15 +68,19 @@ static void choose_tokens(ab *c)
 static void print_head(const ab *c)
 {
     const arf_tune_options *o = c->tuner->options;
+    if (o->format == ARF_FORMAT_CSV || o->format == ARF_FORMAT_JSONL)
+        arf_voice_note("a_over_b is the median of the rounds' paired ratios, not a_us / b_us");
     if (o->format == ARF_FORMAT_CSV)
         puts("pattern,tp_size,hidden_size,top_k,tokens,a,b,a_protocol,b_protocol,a_us,b_us,"
              "a_over_b,low,high,rounds,format_version");
     else if (o->format == ARF_FORMAT_MARKDOWN)
-        printf("A %s, B %s\n\n| pattern | tokens | A | A us | B | B us | A/B | interval |\n"
+        printf("A %s, B %s; A/B: median of the rounds' paired ratios\n\n| pattern | tokens | A | A "
+               "us | B | B us | A/B | interval |\n"
                "|---|---|---|---|---|---|---|---|\n",
                o->ab[0], o->ab[1]);
     else if (o->format == ARF_FORMAT_TABLE)
-        printf("A %s, B %s; ratios below 1: A is faster\n  %-9s %8s  %-8s %10s  %-8s %10s  %7s  "
+        printf("A %s, B %s; A/B: median of the rounds' paired ratios, which is not the ratio of "
+               "the two medians; below 1: A is faster\n  %-9s %8s  %-8s %10s  %-8s %10s  %7s  "
                "95 %% interval\n",
                o->ab[0], o->ab[1], "pattern", "tokens", "A", "A us", "B", "B us", "A/B");
 }
@@ -122,8 +126,8 @@ static arfuse_status compare_point(ab *c, arf_bench *bench, arf_pattern pattern,
     arf_point point;
     for (int i = 0; i < 2; i++)
         if (!arf_side_lane(&c->side[i], pattern, tokens, &lane[i])) {
-            arf_voice_warn("%s: no route for %s of %" PRId64 " tokens", c->side[i].name,
-                           arf_pattern_name(pattern), tokens);
+            arf_voice_warn("%s: no route for %s of %" PRId64 " token%s", c->side[i].name,
+                           arf_pattern_name(pattern), tokens, ARF_PLURAL(tokens));
             return ARFUSE_OK;
         }
     for (int i = 0; i < 2; i++)
@@ -167,8 +171,8 @@ static arfuse_status compare_all(ab *c, arf_bench *bench, arf_error *error)
         }
     }
     if (skipped > 0)
-        arf_voice_warn("the budget of %g s was spent: %d points were not measured",
-                       c->tuner->budget_seconds, skipped);
+        arf_voice_warn("the budget of %g s was spent: %d point%s not measured",
+                       c->tuner->budget_seconds, skipped, skipped == 1 ? " was" : "s were");
     return ARFUSE_OK;
 }
 

@@ -90,7 +90,8 @@ arfuse_status arf_bench_open(const arf_tuner *tuner, const arf_schedule *schedul
         .set = schedule->problem.set,
         .spec = {.shape = schedule->problem.shape,
                  .numerics = tuner->options->any_numerics ? ARF_LIBRARY : ARF_FIXED,
-                 .wait_limit_seconds = tuner->options->wait_limit_seconds},
+                 .wait_limit_seconds = tuner->options->wait_limit_seconds,
+                 .remedy = "see what holds that rank up, or allow it more with --wait-limit"},
         .most_tokens = schedule->tokens.value[schedule->tokens.count - 1],
     };
     memcpy(bench->spec.capacity, schedule->capacity, sizeof bench->spec.capacity);
@@ -135,8 +136,8 @@ static void watch(const arf_bench *bench, const arf_run *run, double seconds)
 {
     char plan[384], what[512];
     arf_plan_text(bench->set, run->pattern, run->plan, plan, sizeof plan);
-    snprintf(what, sizeof what, "%s of %" PRId64 " tokens by %s", arf_pattern_name(run->pattern),
-             run->tokens, plan);
+    snprintf(what, sizeof what, "%s of %" PRId64 " token%s by %s", arf_pattern_name(run->pattern),
+             run->tokens, ARF_PLURAL(run->tokens), plan);
     arf_watch_begin(seconds, what);
 }
 
@@ -267,7 +268,7 @@ arfuse_status arf_bench_precompile(arf_bench *bench, arf_pattern pattern,
     char what[64];
     if (ops->precompile == NULL || count == 0)
         return ARFUSE_OK;
-    snprintf(what, sizeof what, "compiling %d candidates", count);
+    snprintf(what, sizeof what, "compiling %d candidate%s", count, ARF_PLURAL(count));
     arf_watch_begin(patience(bench) + PREPARE_SECONDS * (1 + count / 8), what);
     ops->precompile(bench->space, pattern, plan, count);
     arf_watch_arrived();

@@ -119,10 +119,10 @@ static void judge_point(check *c, arf_pattern pattern, int64_t tokens, int lanes
         c->sure_pattern = pattern;
     }
     if (c->tuner->group->rank == 0)
-        printf("  %-9s %8" PRId64 "  %-8s %10.2f  %-8s %10.2f  %6.1f %%  %s\n",
+        printf("  %-9s %8" PRId64 "  %-8s %10.2f  %-8s %10.2f  %6.1f %%  %6.1f %%  %s\n",
                arf_pattern_name(pattern), tokens, arf_protocol_name(own->plan->protocol),
                arf_median(own->us, own->rounds), arf_protocol_name(c->lane[best].plan->protocol),
-               arf_median(c->lane[best].us, c->lane[best].rounds), loss * 100,
+               arf_median(c->lane[best].us, c->lane[best].rounds), loss * 100, sure * 100,
                sure > c->tuner->options->max_regret   ? "lost"
                : loss > c->tuner->options->max_regret ? "in the noise"
                                                       : "holds");
@@ -143,8 +143,8 @@ static arfuse_status check_point(check *c, arf_bench *bench, arf_pattern pattern
                                .deadline = c->budget};
     ARF_TRY(arf_measure(bench, pattern, tokens, c->lane, lanes, &effort, &point, error));
     if (c->lane[0].status != ARFUSE_OK)
-        return arf_fail(error, c->lane[0].status, "%s of %" PRId64 " tokens: %s",
-                        arf_pattern_name(pattern), tokens, c->lane[0].reason);
+        return arf_fail(error, c->lane[0].status, "%s of %" PRId64 " token%s: %s",
+                        arf_pattern_name(pattern), tokens, ARF_PLURAL(tokens), c->lane[0].reason);
     if (point.out_of_time)
         c->skipped++;
     else
@@ -156,8 +156,12 @@ static arfuse_status check_points(check *c, arf_bench *bench, arf_error *error)
 {
     int left = c->tokens[0].count + c->tokens[1].count;
     if (c->tuner->group->rank == 0)
-        printf("  %-9s %8s  %-8s %10s  %-8s %10s  %8s\n", "pattern", "tokens", "route", "us",
-               "best", "us", "loss");
+        printf("loss: median of route/best over the rounds, paired, which is not the ratio of the "
+               "two medians; at least: the low end of its 95 %% interval, above %g %% "
+               "(--max-regret) a route is lost\n"
+               "  %-9s %8s  %-8s %10s  %-8s %10s  %8s  %8s\n",
+               c->tuner->options->max_regret * 100, "pattern", "tokens", "route", "us", "best",
+               "us", "loss", "at least");
     for (int p = 0; p < ARF_PATTERNS; p++)
         for (int t = 0; t < c->tokens[p].count; t++) {
             double seconds;
@@ -177,27 +181,31 @@ static arfuse_status verdict(check *c, int *code, arf_error *error)
 {
     const char *file = c->tuner->options->check;
     if (c->skipped > 0)
-        arf_voice_warn("the budget of %g s was spent: %d points were not measured", c->budget,
-                       c->skipped);
+        arf_voice_warn("the budget of %g s was spent: %d point%s not measured", c->budget,
+                       c->skipped, c->skipped == 1 ? " was" : "s were");
     if (c->points == 0)
         return arf_fail(error, ARFUSE_FAILURE, "%s: no point was measured; use a larger --budget",
                         file);
     char where[96] = "";
     if (c->worst > 0)
-        snprintf(where, sizeof where, " (%s, %" PRId64 " tokens)",
-                 arf_pattern_name(c->worst_pattern), c->worst_tokens);
-    arf_voice_note("%d points: the routes lose %.2f %% in geometric mean, %.2f %% at most%s",
-                   c->points, expm1(c->sum / c->points) * 100, c->worst * 100, where);
+        snprintf(where, sizeof where, " (%s, %" PRId64 " token%s)",
+                 arf_pattern_name(c->worst_pattern), c->worst_tokens, ARF_PLURAL(c->worst_tokens));
+    char mean[64];
+    arf_loss_text(expm1(c->sum / c->points), mean);
+    arf_voice_note("%d point%s: the routes %s in geometric mean, %.2f %% at most%s", c->points,
+                   ARF_PLURAL(c->points), mean, c->worst * 100, where);
     if (c->worst_sure > c->tuner->options->max_regret) {
-        arf_voice_error("%s no longer holds here: %s of %" PRId64
-                        " tokens loses %.1f %% beyond the "
-                        "noise, more than --max-regret %g; tune again",
-                        file, arf_pattern_name(c->sure_pattern), c->sure_tokens,
-                        c->worst_sure * 100, c->tuner->options->max_regret);
+        arf_voice_error(
+            "%s no longer holds here: %s of %" PRId64 " token%s loses %.1f %% beyond the "
+            "noise, more than --max-regret %g; tune again",
+            file, arf_pattern_name(c->sure_pattern), c->sure_tokens, ARF_PLURAL(c->sure_tokens),
+            c->worst_sure * 100, c->tuner->options->max_regret);
         *code = ARF_EXIT_REGRET;
         return ARFUSE_OK;
     }
-    arf_voice_note("%s holds here", file);
+    arf_voice_note("%s holds here: no point loses more than --max-regret %g beyond the noise (the "
+                   "low end of a loss's 95 %% interval decides: %.2f %% at most)",
+                   file, c->tuner->options->max_regret, c->worst_sure * 100);
     return ARFUSE_OK;
 }
 

@@ -44,8 +44,9 @@ static arfuse_status expel(arf_store *store, arf_pattern pattern, const arf_rout
     snprintf(sample.reason, sizeof sample.reason, "%.*s", (int)sizeof sample.reason - 1, why->text);
     sweep->wrong += wrong;
     sweep->failed += !wrong;
-    arf_voice_warn("%s %s %s at %" PRId64 " tokens and is left out: %s", arf_pattern_name(pattern),
-                   plan, wrong ? "gives wrong results" : "does not run", tokens, why->text);
+    arf_voice_warn("%s %s %s at %" PRId64 " token%s and is left out: %s", arf_pattern_name(pattern),
+                   plan, wrong ? "gives wrong results" : "does not run", tokens, ARF_PLURAL(tokens),
+                   why->text);
     return arf_store_add(store, &sample, 1, error);
 }
 
@@ -180,9 +181,9 @@ arfuse_status arf_shift(arf_bench *bench, const arf_profile *profile, double dea
                 return ARFUSE_OK;
             ARF_TRY(time_both(bench, &run, deadline, us, error));
             if (isfinite(us[0]) && isfinite(us[1]))
-                arf_voice_note("%s %s of %" PRId64 " tokens: %s %.2f us, %s %.2f us (%+.1f %%)",
+                arf_voice_note("%s %s of %" PRId64 " token%s: %s %.2f us, %s %.2f us (%+.1f %%)",
                                arf_pattern_name((arf_pattern)p),
-                               arf_protocol_name(route->plan.protocol), tokens,
+                               arf_protocol_name(route->plan.protocol), tokens, ARF_PLURAL(tokens),
                                arf_policy_name(policy), us[0], arf_policy_name(other), us[1],
                                (us[1] / us[0] - 1) * 100);
         }

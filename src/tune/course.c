@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "tune/voice.h"
+
 double arf_course_share(const arf_course *s, double fraction)
 {
     return s->start + (s->deadline - s->start) * fraction;
@@ -52,8 +54,9 @@ void arf_course_note_failures(arf_course *s, int64_t tokens, int lanes)
             e->standing = ARF_STANDING_FAILED;
         s->sweep->failed++;
         arf_field_tell(&s->field, lane->plan,
-                       "%s %s failed at %" PRId64 " tokens and is not tried there or above: %s",
-                       arf_pattern_name(s->field.pattern), text, tokens, lane->reason);
+                       "%s %s failed at %" PRId64 " token%s and is not tried there or above: %s",
+                       arf_pattern_name(s->field.pattern), text, tokens, ARF_PLURAL(tokens),
+                       lane->reason);
     }
 }
 

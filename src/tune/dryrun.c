@@ -9,19 +9,20 @@
 #include "tune/schedule.h"
 #include "tune/share.h"
 #include "tune/store.h"
+#include "tune/voice.h"
 
 static void print_candidate(const arf_schedule *s, arf_pattern pattern, const arf_candidate *c)
 {
     static const char *const origin[] = {"default", "seed", "neighbour"};
+    const int64_t last = s->tokens.value[s->tokens.count - 1];
+    const int64_t most = c->limit < last ? c->limit : last;
     char facts[64], tuning[512];
     arf_plan_facts(&s->problem, pattern, &c->plan, facts, sizeof facts);
     arf_tuning_text(arf_knobs(s->problem.set, c->plan.protocol, pattern), &c->plan.tuning, tuning,
                     sizeof tuning);
-    printf("candidate %s %s%s%s%s%s (%s, up to %" PRId64 " tokens)\n",
+    printf("candidate %s %s%s%s%s%s (%s, up to %" PRId64 " token%s)\n",
            arf_protocol_name(c->plan.protocol), arf_pattern_name(pattern), facts[0] ? " " : "",
-           facts, tuning[0] ? " " : "", tuning, origin[c->origin],
-           c->limit < s->tokens.value[s->tokens.count - 1] ? c->limit
-                                                           : s->tokens.value[s->tokens.count - 1]);
+           facts, tuning[0] ? " " : "", tuning, origin[c->origin], most, ARF_PLURAL(most));
 }
 
 /* HT's one-token splits that the rules forbid for this shape: consumer threads x packs a thread. */
@@ -83,8 +84,9 @@ static void print_memory(const arf_schedule *s)
     for (int p = 0; p < ARF_PROTOCOLS; p++) {
         sum += s->bytes[p];
         if (s->capacity[p] > 0)
-            printf("memory %s %" PRId64 " bytes a rank for %" PRId64 " tokens\n",
-                   arf_protocol_name((arf_protocol)p), s->bytes[p], s->capacity[p]);
+            printf("memory %s %" PRId64 " bytes a rank for %" PRId64 " token%s\n",
+                   arf_protocol_name((arf_protocol)p), s->bytes[p], s->capacity[p],
+                   ARF_PLURAL(s->capacity[p]));
     }
     printf("memory all %" PRId64 " bytes a rank\n", sum);
 }

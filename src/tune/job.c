@@ -42,36 +42,51 @@ typedef struct outcome {
     char path[ARF_PATH_TEXT];
 } outcome;
 
-/* "1,2,4" of what the ladder has and the samples have not. */
-static void missing_text(const arf_schedule *schedule, const arf_samples *samples,
-                         arf_pattern pattern, char *text, size_t size)
+static bool has_time(const arf_samples *samples, arf_pattern pattern, int64_t tokens)
 {
-    size_t used = 0;
-    text[0] = '\0';
-    for (int t = 0; t < schedule->tokens.count && used < size; t++) {
-        bool known = false;
-        for (int i = 0; i < samples->count && !known; i++)
-            known = samples->sample[i].pattern == pattern &&
-                    samples->sample[i].tokens == schedule->tokens.value[t] &&
-                    samples->sample[i].outcome == ARF_SAMPLE_TIMED;
-        if (!known)
-            used += (size_t)snprintf(text + used, size - used, "%s%" PRId64, used == 0 ? "" : ",",
-                                     schedule->tokens.value[t]);
-    }
+    for (int i = 0; i < samples->count; i++)
+        if (samples->sample[i].pattern == pattern && samples->sample[i].tokens == tokens &&
+            samples->sample[i].outcome == ARF_SAMPLE_TIMED)
+            return true;
+    return false;
 }
 
-static void say_what_is_missing(const arf_tuner *tuner, const arf_schedule *schedule,
-                                const arf_store *store, const arf_sweep *sweep)
+/* "1,2,4" of the points that the budget did not reach: those that samples of an earlier run know
+ * in part, or the others. False when there is none. */
+static bool missing_text(const arf_tokens *unmeasured, const arf_samples *samples,
+                         arf_pattern pattern, bool in_part, char *text, size_t size)
 {
-    for (int p = 0; p < ARF_PATTERNS; p++) {
-        char text[512];
-        if (sweep->unmeasured[p] == 0)
+    size_t used = 0;
+    int more = 0;
+    text[0] = '\0';
+    for (int t = 0; t < unmeasured->count; t++) {
+        if (has_time(samples, pattern, unmeasured->value[t]) != in_part)
             continue;
-        missing_text(schedule, store->samples, (arf_pattern)p, text, sizeof text);
-        arf_voice_warn("the budget of %g s was spent: %s was not measured at %s tokens; run again "
-                       "with --resume or a larger --budget",
-                       tuner->budget_seconds, arf_pattern_name((arf_pattern)p), text);
+        if (used + 40 > size)
+            more++;
+        else
+            used += (size_t)snprintf(text + used, size - used, "%s%" PRId64, used == 0 ? "" : ",",
+                                     unmeasured->value[t]);
     }
+    if (more > 0)
+        snprintf(text + used, size - used, " and %d more", more);
+    return used > 0;
+}
+
+static void say_what_is_missing(const arf_tuner *tuner, const arf_store *store,
+                                const arf_sweep *sweep)
+{
+    for (int p = 0; p < ARF_PATTERNS; p++)
+        for (int in_part = 0; in_part < 2; in_part++) {
+            char text[512];
+            if (missing_text(&sweep->unmeasured[p], store->samples, (arf_pattern)p, in_part, text,
+                             sizeof text))
+                arf_voice_warn("the budget of %g s was spent: %s was %s at %s tokens; run again "
+                               "with --resume or a larger --budget",
+                               tuner->budget_seconds, arf_pattern_name((arf_pattern)p),
+                               in_part ? "measured with some candidates only" : "not measured",
+                               text);
+        }
 }
 
 /* A profile needs every pattern that its shape has. */
@@ -164,7 +179,8 @@ static arfuse_status tune_shape(const arf_tuner *tuner, const arf_shape *shape,
     if (status == ARFUSE_OK && first)
         arf_tuner_greet(tuner);
     if (status == ARFUSE_OK && store.resumed > 0)
-        arf_voice_note("%d samples of %s are taken up", store.resumed, store.path);
+        arf_voice_note("%d sample%s of %s %s taken up", store.resumed, ARF_PLURAL(store.resumed),
+                       store.path, store.resumed == 1 ? "is" : "are");
     if (status == ARFUSE_OK && store.replaces)
         arf_voice_note("samples go to %s; those of the run before stay until its profile is stored",
                        store.path);
@@ -174,7 +190,7 @@ static arfuse_status tune_shape(const arf_tuner *tuner, const arf_shape *shape,
     if (status == ARFUSE_OK)
         status = arf_confirm(&bench, &store, &fit, &out->sweep, error);
     if (status == ARFUSE_OK) {
-        say_what_is_missing(tuner, schedule, &store, &out->sweep);
+        say_what_is_missing(tuner, &store, &out->sweep);
         status = finish_shape(tuner, shape, &fit, &bench, &store, deadline, first, out, error);
     }
     arf_bench_close(&bench);
@@ -199,6 +215,17 @@ static arfuse_status judge_places(const arf_tuner *tuner, arf_error *error)
 /* ---- the whole run ------------------------------------------------------------------------------
  */
 
+static void say_regret(arf_pattern pattern, const arf_regret *regret)
+{
+    char mean[64], worst[64];
+    arf_loss_text(regret->geomean, mean);
+    arf_loss_text(regret->worst, worst);
+    arf_voice_note("%s: at %d token count%s that the fit has not seen, the routes %s on average; "
+                   "at M=%" PRId64 ", the worst, they %s",
+                   arf_pattern_name(pattern), regret->points, ARF_PLURAL(regret->points), mean,
+                   regret->worst_tokens, worst);
+}
+
 static void say_goodbye(const arf_tuner *tuner, const outcome *out)
 {
     char device[160];
@@ -220,19 +247,17 @@ static void say_goodbye(const arf_tuner *tuner, const outcome *out)
     for (int p = 0; p < ARF_PATTERNS; p++) {
         const arf_regret *regret = &out->sweep.regret[p];
         if (regret->points > 0)
-            arf_voice_note("%s: at %d token counts that the fit has not seen, the routes lose "
-                           "%.2f %% on average and %.2f %% at most (M=%" PRId64 ")",
-                           arf_pattern_name((arf_pattern)p), regret->points, regret->geomean * 100,
-                           regret->worst * 100, regret->worst_tokens);
+            say_regret((arf_pattern)p, regret);
     }
     if (out->sweep.noisy > 0)
-        arf_voice_warn("%d of %d points missed the noise aim of %g %% (worst %.1f %%)",
-                       out->sweep.noisy, out->sweep.timed, tuner->options->noise_aim * 100,
-                       out->sweep.worst_noise * 100);
+        arf_voice_warn("%d of %d point%s missed the noise aim of %g %% (worst %.1f %%)",
+                       out->sweep.noisy, out->sweep.timed, ARF_PLURAL(out->sweep.timed),
+                       tuner->options->noise_aim * 100, out->sweep.worst_noise * 100);
     if (!out->written)
         return;
-    arf_voice_note("%d candidates verified, %d points, %" PRId64 " timings", out->sweep.verified,
-                   out->sweep.timed, out->sweep.timings);
+    arf_voice_note("%d candidate%s verified, %d point%s, %" PRId64 " timing%s", out->sweep.verified,
+                   ARF_PLURAL(out->sweep.verified), out->sweep.timed, ARF_PLURAL(out->sweep.timed),
+                   out->sweep.timings, ARF_PLURAL(out->sweep.timings));
     arf_voice_note("wrote %s (device %s)", out->path, device);
     arf_voice_note("load it with ARFUSE_PROFILE=%s; see what it says with: arfuse-profile show %s",
                    out->path, out->path);

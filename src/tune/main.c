@@ -20,7 +20,9 @@ static int answer_alone(const arf_tune_options *options, int rank, int size)
         arf_options_version(stdout);
     else if (arf_dry_run(options, size, &error) != ARFUSE_OK)
         arf_group_leave_early(error.status, error.text);
-    return fflush(stdout) == 0 ? 0 : ARFUSE_FAILURE;
+    if (fflush(stdout) != 0 || ferror(stdout))
+        arf_group_leave_early(ARFUSE_FAILURE, "stdout does not take the text");
+    return 0;
 }
 
 /* The statuses that the runtime has beside the exit codes are all plain failures here. */

@@ -68,8 +68,8 @@ static const struct argp_option table[] = {
     {"protocols", KEY_PROTOCOLS, "LIST", 0,
      "Of ll, bt, ht, unfused, separate; ^ht leaves ht out (default all)", 2},
     {"set", KEY_SET, "P.KNOB=V", 0,
-     "Only candidates of protocol P whose KNOB is V; P.PATTERN.KNOB=V for one pattern; may be "
-     "repeated",
+     "Pin a knob: only candidates of protocol P whose KNOB is V; P.PATTERN.KNOB=V for one pattern; "
+     "may be repeated for other knobs",
      2},
     {"numerics", KEY_NUMERICS, "NAME", 0,
      "fixed (default): only plans with the contract's bits; any: library and in-network sums too",
@@ -84,7 +84,10 @@ static const struct argp_option table[] = {
     {"multicast", KEY_MULTICAST, "on|off", 0, "Try multicast stores, experimental (default off)",
      3},
     {"wait-limit", KEY_WAIT_LIMIT, "SECONDS", 0,
-     "How long a rank waits for its peers before it is an error (default 30)", 3},
+     "How long a rank waits for its peers before it is an error (default 30); a process that "
+     "stands "
+     "still is given up after 1.5 times that and 15 s more",
+     3},
 
     {0, 0, 0, 0, "How long and how well:", 4},
     {"budget", KEY_BUDGET, "SECONDS", 0,

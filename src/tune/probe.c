@@ -59,7 +59,8 @@ static void find_software(const arf_group *group, arf_findings *findings)
 #endif
     arf_find(findings, "mpi", "", "%s", mpi);
     arf_group_cores(group, &processes, &cores);
-    arf_find(findings, "node", "", "%d of %d processes, %d cores%s", processes, group->size, cores,
+    arf_find(findings, "node", "", "%d of %d process%s, %d core%s%s", processes, group->size,
+             group->size == 1 ? "" : "es", cores, ARF_PLURAL(cores),
              processes > cores ? ", oversubscribed: host times are unreliable" : "");
 }
 

@@ -12,6 +12,7 @@
 #include "rules/knobs.h"
 #include "tune/measure.h"
 #include "tune/schedule.h"
+#include "tune/voice.h"
 
 /* Of the columns of CSV and JSON lines; raised when one changes its meaning. */
 #define RESULTS_VERSION 1
@@ -190,7 +191,7 @@ static void point_row(const arf_samples *samples, const arf_profile *profile,
         printf(md ? " %s |" : "  %11s", cell);
     }
     const char *route = "-";
-    if (profile != NULL) {
+    if (profile != NULL && isfinite(best)) { /* no time, no word on who serves it best */
         const arf_routes *routes = &profile->routes[order[i]->pattern];
         const int at = arf_route_of(routes, order[i]->tokens);
         if (at >= 0)
@@ -210,8 +211,8 @@ static void print_points(const arf_samples *samples, const arf_profile *profile,
             any = column[order[i]->plan.protocol] = true;
     if (!any)
         return;
-    printf("%s%s, %d ranks, H %d", md ? "### " : "", arf_pattern_name(pattern), h->shape.tp_size,
-           h->shape.hidden_size);
+    printf("%s%s, %d rank%s, H %d", md ? "### " : "", arf_pattern_name(pattern), h->shape.tp_size,
+           ARF_PLURAL(h->shape.tp_size), h->shape.hidden_size);
     if (pattern == ARF_FINALIZE)
         printf(", top-k %d", h->shape.top_k);
     printf(" on %s (%s): microseconds a call, %s; * fastest%s", h->device.name,

@@ -118,16 +118,27 @@ void arf_stop_advice(const char *text)
 /* ---- a step that does not end -----------------------------------------------------------------
  */
 
-static void add_ranks(line *l, bool behind)
+static bool stands(int process, bool behind)
+{
+    return watched_group->on_node[process] &&
+           (atomic_load(&watched_group->page->progress[process]) < own_progress) == behind;
+}
+
+/* "process 1", "processes 0,2"; returns how many. */
+static int add_processes(line *l, bool behind)
 {
     const char *gap = "";
+    int count = 0;
     for (int i = 0; i < watched_group->size; i++)
-        if (watched_group->on_node[i] &&
-            (atomic_load(&watched_group->page->progress[i]) < own_progress) == behind) {
+        count += stands(i, behind);
+    add(l, count == 1 ? "process " : "processes ");
+    for (int i = 0; i < watched_group->size; i++)
+        if (stands(i, behind)) {
             add(l, gap);
             add_number(l, i);
             gap = ",";
         }
+    return count;
 }
 
 static void on_alarm(int number)
@@ -137,19 +148,16 @@ static void on_alarm(int number)
         line l = {.bytes = 0};
         bool any = false;
         for (int i = 0; i < watched_group->size; i++)
-            any |= watched_group->on_node[i] &&
-                   atomic_load(&watched_group->page->progress[i]) < own_progress;
+            any |= stands(i, true);
         add(&l, "arfuse-tune: ");
         add(&l, watched);
         add(&l, " has not ended after ");
         add_number(&l, (int)watched_seconds);
         add(&l, " s: ");
         if (any) {
-            add(&l, "process ");
-            add_ranks(&l, true);
-            add(&l, " of this node is behind, ");
-            add_ranks(&l, false);
-            add(&l, " waits");
+            add(&l, add_processes(&l, true) == 1 ? " of this node is behind, "
+                                                 : " of this node are behind, ");
+            add(&l, add_processes(&l, false) == 1 ? " waits" : " wait");
         } else {
             add(&l, "no process of this node is behind the others");
         }

@@ -226,8 +226,8 @@ arfuse_status arf_store_add(arf_store *store, const arf_sample *sample, int coun
     arf_stop_release();
     ARF_TRY(arf_first_says(store->tuner, status, error));
     char text[ARF_PATH_TEXT + 128];
-    snprintf(text, sizeof text, "%d samples are in %s; add --resume to go on from there",
-             store->samples->count, store->path);
+    snprintf(text, sizeof text, "%d sample%s in %s; add --resume to go on from there",
+             store->samples->count, store->samples->count == 1 ? " is" : "s are", store->path);
     arf_stop_advice(text);
     return ARFUSE_OK;
 }

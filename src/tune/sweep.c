@@ -173,7 +173,7 @@ static arfuse_status climb_ladder(arf_course *s, arf_error *error)
         if (status != ARFUSE_OK)
             return status;
         if (!reached)
-            s->sweep->unmeasured[s->field.pattern]++;
+            arf_tokens_add(&s->sweep->unmeasured[s->field.pattern], ladder->value[order[i]]);
     }
     return ARFUSE_OK;
 }

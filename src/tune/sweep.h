@@ -11,10 +11,10 @@
 #include "tune/store.h"
 
 typedef struct arf_sweep {
-    int wrong, failed;            /* candidates excluded; those that failed to run somewhere, and
-                                     protocols whose buffers could not be had in full */
-    int unmeasured[ARF_PATTERNS]; /* points of the ladder that the budget did not reach */
-    int noisy;                    /* points that missed the noise aim */
+    int wrong, failed; /* candidates excluded; those that failed to run somewhere, and
+                          protocols whose buffers could not be had in full */
+    arf_tokens unmeasured[ARF_PATTERNS]; /* of the ladder: what the budget did not reach */
+    int noisy;                           /* points that missed the noise aim */
     double worst_noise, worst_drift;
     int straggler;                   /* the team rank that was far behind most of the time, or -1 */
     double clock_change;             /* how much slower the same call became, relative */

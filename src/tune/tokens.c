@@ -2,6 +2,7 @@
 #include "tune/tokens.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -92,6 +93,17 @@ static arfuse_status add_part(char *part, arf_tokens *tokens, arf_error *error)
     return arf_tokens_add(tokens, last) ? ARFUSE_OK : full(error, shown);
 }
 
+/* True when one of the parts in the first `bytes` of `text` is this one. Ranges may share counts, a
+ * part that is written twice is a slip. */
+static bool is_part_of(const char *text, const char *part, ptrdiff_t bytes)
+{
+    const size_t length = strlen(part);
+    for (const char *at = text; at < text + bytes; at += strcspn(at, ",") + 1)
+        if (length > 0 && strcspn(at, ",") == length && strncmp(at, part, length) == 0)
+            return true;
+    return false;
+}
+
 arfuse_status arf_tokens_parse(const char *text, arf_tokens *tokens, arf_error *error)
 {
     char copy[4096];
@@ -106,6 +118,9 @@ arfuse_status arf_tokens_parse(const char *text, arf_tokens *tokens, arf_error *
         rest = strchr(rest, ',');
         if (rest != NULL)
             *rest++ = '\0';
+        if (is_part_of(text, part, part - copy))
+            return arf_fail(error, ARFUSE_USAGE, "'%.63s' stands there twice; write each once",
+                            part);
         ARF_TRY(add_part(part, &parsed, error));
     }
     *tokens = parsed;

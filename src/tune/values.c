@@ -89,6 +89,8 @@ arfuse_status arf_take_patterns(const char *text, bool chosen[ARF_PATTERNS], arf
         arf_pattern pattern;
         if (!arf_pattern_parse(part, &pattern))
             return refuse(error, "pattern", text, "allreduce, finalize or both with a comma");
+        if (chosen[pattern])
+            return refuse(error, "pattern", text, "each pattern once");
         chosen[pattern] = true;
     }
     return ARFUSE_OK;
@@ -107,6 +109,8 @@ arfuse_status arf_take_protocols(const char *text, bool chosen[ARF_PROTOCOLS], a
         arf_protocol protocol;
         if ((part[0] == '^') != leave_out || !arf_protocol_parse(part + leave_out, &protocol))
             return refuse(error, "protocols", text, expected);
+        if (chosen[protocol] != leave_out)
+            return refuse(error, "protocols", text, "each protocol once");
         chosen[protocol] = !leave_out;
     }
     for (int p = 0; p < ARF_PROTOCOLS; p++)
@@ -142,6 +146,15 @@ arfuse_status arf_take_pin(const char *text, arf_tune_options *options, arf_erro
         strlen(knob) >= sizeof pin.knob)
         return refuse(error, "set", text, expected);
     strcpy(pin.knob, knob);
+    for (int i = 0; i < options->pins; i++)
+        for (int p = 0; p < ARF_PATTERNS; p++)
+            if (options->pin[i].protocol == pin.protocol && options->pin[i].pattern[p] &&
+                pin.pattern[p] && strcmp(options->pin[i].knob, pin.knob) == 0)
+                return arf_fail(error, ARFUSE_USAGE,
+                                "--set '%s': %s of %s is pinned for %s already; a knob can be "
+                                "pinned to one value only",
+                                text, pin.knob, arf_protocol_name(pin.protocol),
+                                arf_pattern_name((arf_pattern)p));
     int64_t number;
     if (strcmp(value, "true") == 0 || strcmp(value, "false") == 0)
         number = value[0] == 't';

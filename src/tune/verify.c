@@ -146,7 +146,8 @@ arfuse_status arf_verify(arf_bench *bench, const arf_schedule *schedule, arf_sto
 out:
     free(order);
     if (skipped > 0)
-        arf_voice_warn("%s: %d candidates stay unexplored; a larger --budget tries them",
-                       arf_pattern_name(field->pattern), skipped);
+        arf_voice_warn("%s: %d candidate%s unexplored; a larger --budget tries them",
+                       arf_pattern_name(field->pattern), skipped,
+                       skipped == 1 ? " stays" : "s stay");
     return status;
 }

@@ -116,3 +116,11 @@ arf_log arf_voice_log(void)
     return (arf_log){sink, NULL,
                      own_loudness >= ARF_VERBOSE ? ARFUSE_LOG_DEBUG : ARFUSE_LOG_WARNING};
 }
+
+void arf_loss_text(double loss, char text[64])
+{
+    if (loss >= 0)
+        snprintf(text, 64, "lose %.2f %%", loss * 100);
+    else
+        snprintf(text, 64, "are not slower (%.2f %% faster)", -loss * 100);
+}

@@ -33,6 +33,12 @@ void arf_voice_detail(const char *format, ...) __attribute__((format(printf, 1, 
 /* Verbose, from every rank with its number. */
 void arf_voice_detail_here(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* "1 rank", "2 ranks". */
+#define ARF_PLURAL(count) ((count) == 1 ? "" : "s")
+
+/* "lose 3.20 %", or "are not slower (14.00 % faster)" of a loss below zero. */
+void arf_loss_text(double loss, char text[64]);
+
 /* True for the first caller on this node. Safe in a signal handler. */
 bool arf_voice_claim(void);
 /* One write to stderr. Safe in a signal handler. */

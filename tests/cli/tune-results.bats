@@ -71,3 +71,36 @@ END
     [ "$status" -eq 0 ]
     [[ $output != *"arfuse-tune:"* ]]
 }
+
+@test "help and version say when stdout does not take them" {
+    for program in arfuse-tune arfuse-profile; do
+        for option in --help --version; do
+            run bash -c "'$programs/$program' $option >/dev/full"
+            [ "$status" -eq 1 ]
+            [[ $output == "$program: "*stdout* ]]
+        done
+    done
+}
+
+@test "a budget that is spent names the points, also those that older samples know in part" {
+    few="--hidden 512 --topk 2 --tp 2 --device model:default,prepare_seconds=0 --tokens 1-64*2 --protocols ll,unfused"
+    "$programs/arfuse-tune" $few --set ll.threads=128 --output base --quiet >/dev/null
+    run "$programs/arfuse-tune" $few --base base/*/*_bf16.json --budget 0.02 --output short
+    [[ $output == *"the budget of 0.02 s was spent: "* ]]
+    ! grep -E 'measured( with some candidates only)? at +tokens' <<<"$output"
+    grep -qE 'finalize was measured with some candidates only at [0-9,]+ tokens' <<<"$output"
+}
+
+@test "a point without any time shows no route" {
+    run "$programs/arfuse-tune" --hidden 512 --tp 4 --tokens 1-64*2 --protocols ll,bt --output wrong \
+        --device "model:$BATS_TEST_DIRNAME/../fixtures/model/wrong.json,prepare_seconds=0"
+    [ "$status" -eq 5 ]
+    grep -qE '^ +19 +- +-$' <<<"$output"
+}
+
+@test "one of a thing is not many" {
+    run "$programs/arfuse-tune" --hidden 512 --tp 1 --device model:default --tokens 1 --output one
+    [ "$status" -eq 0 ]
+    grep -q '^allreduce, 1 rank, H 512' <<<"$output"
+    ! grep -E '(^|[^0-9.,])1 (ranks|tokens|points|timings|samples|candidates|token counts|cores|processes)' <<<"$output"
+}

@@ -40,7 +40,7 @@ HOST = (
 # What a loaded machine makes the tuner say beside its errors; the last only when it is alone.
 NOISE = re.compile(
     r"missed the noise aim|became up to|times moved by|share \d+ core|the budget (of|cut)|"
-    r"stay unexplored|no profile was written: nothing was timed"
+    r"stays? unexplored|no profile was written: nothing was timed"
 )
 UNTIMED = re.compile(r"no profile was written: nothing was timed")
 

@@ -12,6 +12,8 @@ check "a profile to compare with" [ "$rc" -eq 0 ]
 run_tune 2 --tp 4 --check "$profile" --device model:default
 check "a fresh profile holds: exit 0" [ "$rc" -eq 0 ]
 check "a fresh profile holds: said so" says "holds here"
+check "a fresh profile holds: by which rule" says "the low end of a loss's 95 % interval decides"
+check "a fresh profile holds: what the columns are" grep -q "^loss: median of .*paired.*--max-regret" "$work/out"
 check "every bound is looked at" [ "$(grep -cE '^  (allreduce|finalize) ' "$work/out")" -ge 6 ]
 run_tune 2 --tp 4 --check "$profile" --device model:default,seed=5
 check "and under other noise" [ "$rc" -eq 0 ]
@@ -47,6 +49,7 @@ check "an absent profile: one message" [ "$(lines)" -eq 1 ]
 ratios() { awk '/^  (allreduce|finalize) / { print $7 }' "$work/out"; }
 run_tune 2 --tp 4 --ab "$profile,unfused" --device model:default
 check "against unfused: exit 0" [ "$rc" -eq 0 ]
+check "against unfused: what the ratio is" grep -q "A/B: median of the rounds' paired ratios" "$work/out"
 check "against unfused: 28 points" [ "$(ratios | wc -l)" -eq 28 ]
 check "against unfused: the profile is faster everywhere" \
     [ "$(ratios | awk '$1 >= 1' | wc -l)" -eq 0 ]

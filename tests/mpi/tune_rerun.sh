@@ -13,7 +13,7 @@ profile=$out/model-model/tp2_h256_k2_bf16.json
 samples=${profile%.json}.samples.jsonl
 new_reaches() { # LINES
     for _ in $(seq 300); do
-        [ "$(cat "$samples.new" 2>/dev/null | wc -l)" -ge "$1" ] && return 0
+        [ -e "$samples.new" ] && [ "$(wc -l <"$samples.new")" -ge "$1" ] && return 0
         sleep 0.1
     done
     return 1

@@ -195,14 +195,15 @@ arfuse_status arf_cuda_expired(const arf_cuda_space *space, arf_error *error)
     ARF_TRY(arf_busy_state(space->busy, space->busy_number, error));
     if (arf_cuda_state(&space->base, &culprit) == ARFUSE_OK)
         return ARFUSE_OK;
+    const char *remedy =
+        space->base.spec.remedy != NULL ? space->base.spec.remedy : "this workspace has failed";
     if (culprit.stage == ARF_STAGE_LAUNCH)
         return arf_fail(error, ARFUSE_TIMEOUT,
-                        "rank %d gave a call up half way; rows not finished are NaN, and this "
-                        "workspace has failed",
-                        culprit.rank);
+                        "rank %d gave a call up half way; rows not finished are NaN; %s",
+                        culprit.rank, remedy);
     return arf_fail(error, ARFUSE_TIMEOUT,
                     "a wait for rank %d expired (stage %d, token %lld, call %llu of its mailbox); "
-                    "rows not finished are NaN, and this workspace has failed",
+                    "rows not finished are NaN; %s",
                     culprit.rank, culprit.stage, (long long)culprit.token,
-                    (unsigned long long)culprit.epoch);
+                    (unsigned long long)culprit.epoch, remedy);
 }

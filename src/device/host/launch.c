@@ -117,17 +117,19 @@ static arfuse_status report(const arf_host_space *space, arf_error *error)
     if (arf_host_state(&space->base, &culprit) == ARFUSE_OK)
         return ARFUSE_OK;
     ARF_TRY(arf_order_state(&space->seat, error));
+    const char *remedy = space->base.spec.remedy != NULL
+                             ? space->base.spec.remedy
+                             : "destroy this workspace on all ranks and make a new one";
     if (culprit.stage == ARF_HOST_LAUNCH)
         return arf_fail(error, ARFUSE_TIMEOUT,
-                        "rank %d gave a call up half way; unfinished rows hold NaN; destroy this "
-                        "workspace on all ranks and make a new one",
-                        culprit.rank);
+                        "rank %d gave a call up half way; unfinished rows hold NaN; %s",
+                        culprit.rank, remedy);
     return arf_fail(error, ARFUSE_TIMEOUT,
                     "rank %d did not arrive within %g s: %s of token %lld in call %llu; unfinished "
-                    "rows hold NaN; destroy this workspace on all ranks and make a new one",
+                    "rows hold NaN; %s",
                     culprit.rank, space->base.spec.wait_limit_seconds,
                     arf_host_stage_name(culprit.stage), (long long)culprit.token,
-                    (unsigned long long)culprit.epoch);
+                    (unsigned long long)culprit.epoch, remedy);
 }
 
 static void launch_one(void *context, int local)
