@@ -174,18 +174,25 @@ static double distance(const arf_profile *profile, const arf_profile_key *key)
 /* ---- folders
  * -------------------------------------------------------------------------------------- */
 
-static arfuse_status add_folder(char *folders, size_t size, const char *folder, const char *below,
-                                arf_error *error)
+static arfuse_status add_folders(char *folders, size_t size, const char *folder, const char *below,
+                                 arf_error *error)
 {
-    size_t used = strlen(folders);
-    if (folder == NULL || folder[0] == '\0')
-        return ARFUSE_OK;
-    int more = snprintf(folders + used, size - used, "%s%s%s", used > 0 ? ":" : "", folder, below);
-    if (more < 0 || (size_t)more >= size - used)
+    size_t used = strlen(folders), length;
+    for (; folder != NULL && *folder != '\0'; folder += length + (folder[length] == ':')) {
+        length = strcspn(folder, ":");
+        if (length == 0) /* an empty one is none, not the working folder */
+            continue;
+        int more = snprintf(folders + used, size - used, "%s%.*s%s", used > 0 ? ":" : "",
+                            (int)length, folder, below);
+        if (more >= 0 && (size_t)more < size - used) {
+            used += (size_t)more;
+            continue;
+        }
         return arf_fail(error, ARFUSE_USAGE,
                         "the list of profile folders is longer than %zu bytes; shorten "
                         "ARFUSE_PROFILE_PATH",
                         size);
+    }
     return ARFUSE_OK;
 }
 
@@ -194,15 +201,15 @@ arfuse_status arf_profile_folders(const char *configured, char *folders, size_t 
 {
     folders[0] = '\0';
     if (configured != NULL)
-        return add_folder(folders, size, configured, "", error);
-    ARF_TRY(add_folder(folders, size, getenv("ARFUSE_PROFILE_PATH"), "", error));
+        return add_folders(folders, size, configured, "", error);
+    ARF_TRY(add_folders(folders, size, getenv("ARFUSE_PROFILE_PATH"), "", error));
     /* The XDG rules: a relative value is to be ignored. */
     const char *config = getenv("XDG_CONFIG_HOME");
     if (config != NULL && config[0] == '/')
-        ARF_TRY(add_folder(folders, size, config, "/arfuse/profiles", error));
+        ARF_TRY(add_folders(folders, size, config, "/arfuse/profiles", error));
     else
-        ARF_TRY(add_folder(folders, size, getenv("HOME"), "/.config/arfuse/profiles", error));
-    return add_folder(folders, size, ARF_DATADIR, "/arfuse/profiles", error);
+        ARF_TRY(add_folders(folders, size, getenv("HOME"), "/.config/arfuse/profiles", error));
+    return add_folders(folders, size, ARF_DATADIR, "/arfuse/profiles", error);
 }
 
 /* ---- searching
@@ -214,6 +221,8 @@ typedef struct search {
     arf_found found;
     double distance; /* of `best`; 0 when it is exact */
     arf_profile *best;
+    const char *folder, *best_folder; /* of the list: searched now, and where `best` is from */
+    bool ambiguous;                   /* said already */
     char *path;
     size_t path_size;
 } search;
@@ -241,6 +250,23 @@ static bool is_profile_name(const char *name)
     return false;
 }
 
+/* A second one of the key. A folder ahead of others is how one's own profile stands before that of
+ * the system; two in one folder are an oversight, and which one counts hangs on their names. */
+static void note_other(search *s, const char *path)
+{
+    if (s->folder != s->best_folder) {
+        arf_logf(s->log, ARFUSE_LOG_INFO,
+                 "%s: not used: %s, of a folder before it, has the same key", path, s->path);
+        return;
+    }
+    if (!s->ambiguous)
+        arf_logf(s->log, ARFUSE_LOG_WARNING,
+                 "%s and %s are profiles of the same key; the first is used, by the order of their "
+                 "names; remove one, or name one in ARFUSE_PROFILE",
+                 s->path, path);
+    s->ambiguous = true;
+}
+
 static void consider(search *s, const char *path)
 {
     arf_profile *profile = NULL;
@@ -251,6 +277,12 @@ static void consider(search *s, const char *path)
         return;
     }
     bool exact = arf_profile_matches(profile, s->key, reason);
+    if (s->found == ARF_FOUND_EXACT) {
+        if (exact)
+            note_other(s, path);
+        arf_profile_free(profile);
+        return;
+    }
     double far = exact ? 0 : distance(profile, s->key);
     if (!exact)
         arf_logf(s->log, ARFUSE_LOG_DEBUG, "%s: not used: %s", path, reason);
@@ -261,6 +293,7 @@ static void consider(search *s, const char *path)
     }
     arf_profile_free(s->best);
     s->best = profile;
+    s->best_folder = s->folder;
     s->distance = far;
     s->found = exact ? ARF_FOUND_EXACT : ARF_FOUND_NEAREST;
     snprintf(s->path, s->path_size, "%s", path);
@@ -273,7 +306,7 @@ static void search_folder(search *s, const char *folder, int below)
     struct dirent **entry;
     int count = scandir(folder, &entry, visible, by_bytes);
     for (int folders = 0; folders <= (below > 0) && count > 0; folders++)
-        for (int i = 0; i < count && s->found != ARF_FOUND_EXACT; i++) {
+        for (int i = 0; i < count; i++) {
             char path[PATH_BYTES];
             struct stat about;
             if (arf_join_path(path, sizeof path, folder, entry[i]->d_name, NULL) != ARFUSE_OK ||
@@ -300,9 +333,11 @@ arfuse_status arf_profile_find(const arf_profile_key *key, const char *folders, 
     if (list == NULL)
         return arf_fail(error, ARFUSE_FAILURE, "out of memory for the list of profile folders");
     path[0] = '\0';
-    for (char *folder = strtok_r(list, ":", &rest); folder != NULL && s.found != ARF_FOUND_EXACT;
-         folder = strtok_r(NULL, ":", &rest))
+    for (char *folder = strtok_r(list, ":", &rest); folder != NULL;
+         folder = strtok_r(NULL, ":", &rest)) {
+        s.folder = folder;
         search_folder(&s, folder, 1);
+    }
     free(list);
     *found = s.found;
     *profile = s.best;

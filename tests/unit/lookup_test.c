@@ -144,6 +144,10 @@ static void folders_come_in_order(void **state)
     assert_string_equal(folders, expected);
     assert_int_equal(arf_profile_folders("/only", folders, sizeof folders, &error), ARFUSE_OK);
     assert_string_equal(folders, "/only");
+    assert_int_equal(arf_profile_folders("/a::/b:", folders, sizeof folders, &error), ARFUSE_OK);
+    assert_string_equal(folders, "/a:/b");
+    assert_int_equal(arf_profile_folders("::", folders, sizeof folders, &error), ARFUSE_OK);
+    assert_string_equal(folders, "");
     assert_int_equal(arf_profile_folders("/longer", folders, 5, &error), ARFUSE_USAGE);
 }
 
@@ -252,6 +256,51 @@ static void the_first_folder_wins(void **state)
     assert_int_equal(find(&key, folders, &profile, path), ARF_FOUND_EXACT);
     assert_true(strncmp(path, second, strlen(second)) == 0);
     arf_profile_free(profile);
+    assert_int_equal(warned, 0); /* that is what several folders are for */
+}
+
+static void copy_dense(const char *path)
+{
+    size_t bytes;
+    char *text = fixture_text(GOOD "dense.json", &bytes);
+    assert_int_equal(arf_write_file(path, text, bytes, NULL), ARFUSE_OK);
+    free(text);
+}
+
+static void several_of_one_key_in_a_folder_are_one_warning(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"c", "a", "b"};
+    arf_profile *profile = NULL;
+    char path[512], wanted[1200];
+    arf_profile_key key = dense_key(8, 6144);
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/%s.json", root, names[i]);
+        copy_dense(path);
+    }
+    assert_int_equal(find(&key, root, &profile, path), ARF_FOUND_EXACT);
+    arf_profile_free(profile);
+    snprintf(wanted, sizeof wanted,
+             "%s/a.json and %s/b.json are profiles of the same key; the first is used", root, root);
+    assert_non_null(strstr(warnings, wanted));
+    assert_int_equal(warned, 1);
+    assert_string_equal(path + strlen(root), "/a.json");
+}
+
+static void folders_further_down_are_not_searched(void **state)
+{
+    (void)state;
+    arf_profile *profile = NULL;
+    char path[512];
+    arf_profile_key key = dense_key(8, 6144);
+    snprintf(path, sizeof path, "%s/one/two", root);
+    assert_int_equal(arf_make_folder(path, NULL), ARFUSE_OK);
+    snprintf(path, sizeof path, "%s/one/two/x.json", root);
+    copy_dense(path);
+    assert_int_equal(find(&key, root, &profile, path), ARF_FOUND_NONE);
+    key.shape.hidden_size = 7168; /* nor for the nearest */
+    assert_int_equal(find(&key, root, &profile, path), ARF_FOUND_NONE);
+    assert_null(profile);
 }
 
 static void the_nearest_shape_of_the_link_is_found(void **state)
@@ -323,6 +372,9 @@ int main(void)
         cmocka_unit_test(folders_come_in_order),
         cmocka_unit_test_setup_teardown(the_exact_one_is_found_whatever_its_name, make, clean),
         cmocka_unit_test_setup_teardown(the_first_folder_wins, make, clean),
+        cmocka_unit_test_setup_teardown(several_of_one_key_in_a_folder_are_one_warning, make,
+                                        clean),
+        cmocka_unit_test_setup_teardown(folders_further_down_are_not_searched, make, clean),
         cmocka_unit_test_setup_teardown(the_nearest_shape_of_the_link_is_found, make, clean),
         cmocka_unit_test_setup_teardown(corrupt_files_are_one_warning_each, make, clean),
     };
