@@ -36,6 +36,7 @@ typedef struct join {
     int *origin; /* [into->room] which file a sample came from */
     char **path;
     int duplicates;
+    int repeated; /* points whose rounds were there already */
 } join;
 
 /* ---- may they be joined at all? ----------------------------------------------------------------
@@ -128,6 +129,16 @@ static void list_duplicate(const join *j, const arf_sample *old, int origin, con
                  after, j->path[file]);
 }
 
+/* The rounds of the one stand in the other: a copy, or a file that was merged into it before.
+ * Counted again they would pass for independent ones and make the noise look smaller than it is. */
+static bool holds_rounds(const arf_sample *whole, const arf_sample *part)
+{
+    for (int i = 0; i + part->rounds <= whole->rounds; i++)
+        if (memcmp(whole->us + i, part->us, (size_t)part->rounds * sizeof *part->us) == 0)
+            return true;
+    return false;
+}
+
 /* The rounds of both, the later ones as far as there is room. */
 static void pool(const arf_sample *old, const arf_sample *new, arf_sample *pooled, double *us)
 {
@@ -155,13 +166,17 @@ static bool new_wins(arf_duplicates rule, const arf_sample *old, const arf_sampl
     }
 }
 
+static bool both_timed(const arf_sample *a, const arf_sample *b)
+{
+    return a->outcome == ARF_SAMPLE_TIMED && b->outcome == ARF_SAMPLE_TIMED;
+}
+
 static arfuse_status settle(const join *j, const arf_sample *old, const arf_sample *new,
                             arf_error *error)
 {
     double us[ARF_MAX_ROUNDS];
     arf_sample pooled;
-    if (j->rule == ARF_DUPLICATES_POOLED && old->outcome == ARF_SAMPLE_TIMED &&
-        new->outcome == ARF_SAMPLE_TIMED) {
+    if (j->rule == ARF_DUPLICATES_POOLED && both_timed(old, new)) {
         pool(old, new, &pooled, us);
         return arf_samples_add(j->into, &pooled, error);
     }
@@ -184,8 +199,15 @@ static arfuse_status join_sample(join *j, const arf_sample *sample, int file, ar
         j->origin[j->into->count - 1] = file;
         return ARFUSE_OK;
     }
-    if (same_result(old, sample))
+    bool timed = both_timed(old, sample), pooled = j->rule == ARF_DUPLICATES_POOLED;
+    if (same_result(old, sample) || (pooled && timed && holds_rounds(old, sample))) {
+        j->repeated += timed;
         return ARFUSE_OK;
+    }
+    if (pooled && timed && holds_rounds(sample, old)) {
+        j->repeated++;
+        return arf_samples_add(j->into, sample, error);
+    }
     j->duplicates++;
     list_duplicate(j, old, j->origin[old - j->into->sample], sample, file);
     return settle(j, old, sample, error);
@@ -212,6 +234,9 @@ static arfuse_status conclude(join *j, int count, arf_error *error)
                         "%d point%s timed differently by two files; say which counts: --duplicates "
                         "first, last, faster or pool",
                         j->duplicates, j->duplicates == 1 ? " is" : "s are");
+    if (j->repeated > 0)
+        arf_complain("note: %d point%s with the same rounds in two files, which count once",
+                     j->repeated, j->repeated == 1 ? "" : "s");
     if (j->duplicates > 0)
         arf_complain("note: %d point%s in two files resolved by rule '%s'", j->duplicates,
                      j->duplicates == 1 ? "" : "s", arf_duplicates_name(j->rule));
