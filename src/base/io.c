@@ -184,6 +184,16 @@ static arfuse_status write_temporary(const char *path, const char *folder, const
     return fail_errno(error, path, "create a file beside it");
 }
 
+arfuse_status arf_may_replace(const char *path, bool *there, arf_error *error)
+{
+    struct stat about;
+    *there = stat(path, &about) == 0;
+    if (!*there || S_ISREG(about.st_mode))
+        return ARFUSE_OK;
+    return arf_fail(error, ARFUSE_PROFILE, "%s: %s, expected the name of a file to write", path,
+                    S_ISDIR(about.st_mode) ? "is a folder" : "is not a regular file");
+}
+
 arfuse_status arf_write_file(const char *path, const void *data, size_t bytes, arf_error *error)
 {
     char folder[PATH_BYTES], name[PATH_BYTES];

@@ -3,6 +3,7 @@
 #ifndef ARF_BASE_IO_H
 #define ARF_BASE_IO_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/error.h"
@@ -14,6 +15,9 @@
  */
 arfuse_status arf_read_file(const char *path, size_t limit, char **text, size_t *bytes,
                             arf_error *error);
+
+/* ARFUSE_OK where nothing stands at `path`, or a regular file (*there); else it says what does. */
+arfuse_status arf_may_replace(const char *path, bool *there, arf_error *error);
 
 /*
  * Replaces (or creates) `path` with exactly these bytes: a temporary file of a unique name in the

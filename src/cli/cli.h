@@ -51,7 +51,8 @@ arf_profile *arf_cli_load(const char *path);
 /* The samples in a file; NULL when it is refused, and then the reason is on stderr. */
 arf_samples *arf_cli_load_samples(const char *path);
 
-/* True when the file begins as samples do; false for anything else, a missing file too. */
+/* True when the file begins as these do; false for anything else, a missing file too. */
+bool arf_cli_is_profile(const char *path);
 bool arf_cli_is_samples(const char *path);
 
 /* "x.samples.jsonl" for "x.json"; false when it does not fit. */
@@ -64,8 +65,13 @@ arf_numerics arf_cli_numerics(arf_set set);
 /* A profile, or what fitting gives when the file holds samples. NULL as above. */
 arf_profile *arf_cli_load_either(const char *path);
 
-/* To a file, atomically, or to stdout where `output` is NULL. */
-arfuse_status arf_cli_deliver(const arf_text *text, const char *output, arf_error *error);
+/*
+ * To a file, atomically, or to stdout where `output` is NULL. What stands there is replaced only by
+ * its own kind, else ARFUSE_PROFILE: it must begin as `begins` says, or where that is NULL with the
+ * first line of the text. `kind` is its name in the message: "a table".
+ */
+arfuse_status arf_cli_deliver(const arf_text *text, const char *kind, const char *begins,
+                              const char *output, arf_error *error);
 /* A profile in the same way; a file of another key is not replaced. */
 arfuse_status arf_cli_deliver_profile(const arf_profile *profile, const char *output,
                                       arf_error *error);

@@ -126,6 +126,19 @@ static int export_module(const request *r, arf_text *text, arf_error *error)
     return code;
 }
 
+static arfuse_status deliver(const request *r, const arf_text *text, arf_error *error)
+{
+    switch (r->form) {
+    case FORM_FLASHINFER:
+        return arf_cli_deliver(text, "a module that export wrote", ARF_FLASHINFER_HEAD, r->output,
+                               error);
+    case FORM_MARKDOWN:
+        return arf_cli_deliver(text, "a text that export wrote", "### ", r->output, error);
+    default: /* the names of all columns */
+        return arf_cli_deliver(text, "a table that export wrote", NULL, r->output, error);
+    }
+}
+
 static int run(int argc, char **argv)
 {
     request r = {0};
@@ -135,7 +148,7 @@ static int run(int argc, char **argv)
     int code = r.form == FORM_FLASHINFER ? export_module(&r, &text, &error)
                                          : export_tables(&r, &text, &error);
     if (code == 0)
-        code = (int)arf_cli_deliver(&text, r.output, &error);
+        code = (int)deliver(&r, &text, &error);
     if (error.status != ARFUSE_OK)
         arf_complain("%s", error.text);
     arf_text_free(&text);

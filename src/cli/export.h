@@ -16,6 +16,8 @@ arfuse_status arf_export_routes_csv(const arf_profile *profile, bool header, arf
 arfuse_status arf_export_markdown(const char *path, const arf_profile *profile, arf_text *text,
                                   arf_error *error);
 
+#define ARF_FLASHINFER_HEAD "# Routes for FlashInfer's MNNVL CuTe DSL backend"
+
 /*
  * The Python module that FlashInfer's MNNVL backend reads, with one static profile for each of
  * `profile`. What the public configuration needs and a profile does not have (an unknown tuning, a

@@ -331,9 +331,7 @@ arfuse_status arf_export_flashinfer(char *const *path, arf_profile *const *profi
             arf_error_prefix(error, "%s", path[i]);
     }
     if (status == ARFUSE_OK) {
-        arf_text_add(text,
-                     "# Routes for FlashInfer's MNNVL CuTe DSL backend, written by "
-                     "arfuse-profile %s.\n%s",
+        arf_text_add(text, ARF_FLASHINFER_HEAD ", written by arfuse-profile %s.\n%s",
                      arfuse_version(), m.about.data);
         if (m.hints)
             arf_complain("note: written as hints: not measured with FlashInfer's kernels");

@@ -12,25 +12,40 @@ arf_samples *arf_cli_load_samples(const char *path)
     arf_samples *samples = NULL;
     arf_error error = ARF_ERROR_INIT;
     bool truncated = false;
-    if (arf_samples_load(path, &samples, &truncated, &error) != ARFUSE_OK)
+    if (arf_cli_is_profile(path))
+        arf_complain("%s: is a profile, expected samples (as a rule beside it, as .samples.jsonl); "
+                     "show, check and diff read profiles",
+                     path);
+    else if (arf_samples_load(path, &samples, &truncated, &error) != ARFUSE_OK)
         arf_complain("%s", error.text);
     else if (truncated)
         arf_complain("%s: note: the last line is cut off and was left out", path);
     return samples;
 }
 
-bool arf_cli_is_samples(const char *path)
+/* A file of arfuse has its format as its first member; samples have it in the first line. */
+static bool has_format(const char *path, const char *format, bool in_first_line)
 {
-    /* The first line of samples is one document, the first member of which is the format. */
-    char head[64] = "", format[32] = "";
+    char head[64] = "", found[32] = "";
     FILE *file = fopen(path, "r");
     if (file == NULL)
         return false;
     size_t bytes = fread(head, 1, sizeof head - 1, file);
     fclose(file);
     head[bytes] = '\0';
-    return sscanf(head, " { \"format\" : \"%31[^\"]", format) == 1 &&
-           strcmp(format, "arfuse-samples") == 0;
+    if (in_first_line)
+        head[strcspn(head, "\n")] = '\0';
+    return sscanf(head, " { \"format\" : \"%31[^\"]", found) == 1 && strcmp(found, format) == 0;
+}
+
+bool arf_cli_is_profile(const char *path)
+{
+    return has_format(path, "arfuse-profile", false);
+}
+
+bool arf_cli_is_samples(const char *path)
+{
+    return has_format(path, "arfuse-samples", true);
 }
 
 bool arf_cli_samples_beside(const char *path, char *beside, size_t size)
@@ -62,12 +77,43 @@ arf_profile *arf_cli_load_either(const char *path)
     return profile;
 }
 
-arfuse_status arf_cli_deliver(const arf_text *text, const char *output, arf_error *error)
+/* Does the file begin with these bytes? */
+static bool begins_with(const char *path, const char *bytes, size_t count)
+{
+    char head[1024];
+    FILE *file = fopen(path, "r");
+    if (file == NULL)
+        return false;
+    bool same = count <= sizeof head && fread(head, 1, count, file) == count &&
+                memcmp(head, bytes, count) == 0;
+    fclose(file);
+    return same;
+}
+
+/* A slip in a command must not cost a file: -o names a new one, or one that this verb made. */
+static arfuse_status check_replaced(const char *path, const char *kind, const char *begins,
+                                    size_t count, arf_error *error)
+{
+    bool there = false;
+    ARF_TRY(arf_may_replace(path, &there, error));
+    if (!there || begins_with(path, begins, count))
+        return ARFUSE_OK;
+    return arf_fail(error, ARFUSE_PROFILE,
+                    "%s: is not %s and is not replaced by one; move it away or name another file",
+                    path, kind);
+}
+
+arfuse_status arf_cli_deliver(const arf_text *text, const char *kind, const char *begins,
+                              const char *output, arf_error *error)
 {
     if (text->failed)
         return arf_fail(error, ARFUSE_FAILURE, "out of memory for the text to write");
-    if (output != NULL)
+    if (output != NULL) {
+        if (begins == NULL)
+            begins = text->data;
+        ARF_TRY(check_replaced(output, kind, begins, strcspn(begins, "\n"), error));
         return arf_write_file(output, text->data, text->bytes, error);
+    }
     fwrite(text->data, 1, text->bytes, stdout); /* main looks at the stream's error */
     return ARFUSE_OK;
 }
@@ -79,7 +125,7 @@ arfuse_status arf_cli_deliver_profile(const arf_profile *profile, const char *ou
     if (output != NULL)
         return arf_profile_save(profile, output, error);
     ARF_TRY(arf_profile_print(profile, &text, error));
-    arfuse_status status = arf_cli_deliver(&text, NULL, error);
+    arfuse_status status = arf_cli_deliver(&text, "a profile", NULL, NULL, error);
     arf_text_free(&text);
     return status;
 }
@@ -111,8 +157,10 @@ arfuse_status arf_cli_deliver_samples(const arf_samples *samples, const char *ou
 {
     arf_text text = {0};
     arfuse_status status = print_samples(samples, &text, error);
+    /* Any samples may be replaced, however their first line is spaced. */
+    const char *begins = output != NULL && arf_cli_is_samples(output) ? "" : NULL;
     if (status == ARFUSE_OK)
-        status = arf_cli_deliver(&text, output, error);
+        status = arf_cli_deliver(&text, "a file of samples", begins, output, error);
     arf_text_free(&text);
     return status;
 }

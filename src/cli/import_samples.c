@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Rows to samples. Rows of one point are rounds of it, so that the tables of several runs may be
- * put behind each other. A row whose time is not a number is a failure, and a point with a failure
+ * put behind each other. A row whose time is empty or nan is a failure, and a point with a failure
  * is a failed point whatever its other rows say: no route may cross what does not always run.
  */
 #include <ctype.h>

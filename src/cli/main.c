@@ -36,7 +36,9 @@ arf_profile *arf_cli_load(const char *path)
 {
     arf_profile *profile = NULL;
     arf_error error = ARF_ERROR_INIT;
-    if (arf_profile_load(path, &profile, &error) != ARFUSE_OK)
+    if (arf_cli_is_samples(path))
+        arf_complain("%s: is a file of samples, expected a profile; fit makes one of it", path);
+    else if (arf_profile_load(path, &profile, &error) != ARFUSE_OK)
         arf_complain("%s", error.text);
     return profile;
 }

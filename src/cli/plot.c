@@ -329,7 +329,9 @@ static arfuse_status plot(const request *r, const arf_profile *profile, const ar
     if (status == ARFUSE_OK && !r->script)
         status = draw(&script, &picture, error);
     if (status == ARFUSE_OK)
-        status = arf_cli_deliver(r->script ? &script : &picture, r->output, error);
+        status = r->script ? arf_cli_deliver(&script, "a script that plot wrote",
+                                             "set terminal svg", r->output, error)
+                           : arf_cli_deliver(&picture, "an SVG picture", "<?xml", r->output, error);
     arf_text_free(&script);
     arf_text_free(&picture);
     return status;

@@ -188,7 +188,9 @@ arfuse_status arf_profile_replaceable(const arf_profile_key *key, const char *va
                                       const char *path, arf_error *error)
 {
     arf_profile *old = NULL;
-    if (access(path, F_OK) != 0)
+    bool there = false;
+    ARF_TRY(arf_may_replace(path, &there, error));
+    if (!there)
         return ARFUSE_OK;
     if (arf_profile_load(path, &old, error) != ARFUSE_OK) {
         arf_error_prefix(error, "a file that is no profile of this version is not replaced; move "

@@ -120,3 +120,54 @@ split() {
         [[ $err == *"is a folder, expected a regular file" ]]
     done
 }
+
+@test "samples for a profile, or a profile for samples, are said to be so" {
+    samples=tests/fixtures/samples/arfuse.samples.jsonl
+    for verb in check show "explain --tokens 4" "retarget --tp 4"; do
+        # shellcheck disable=SC2086
+        split $verb $samples
+        echo "$verb: $err"
+        [ "$code" = 3 ]
+        [ "$err" = "arfuse-profile: $samples: is a file of samples, expected a profile; fit makes one of it" ]
+    done
+    for verb in fit "merge $samples"; do
+        # shellcheck disable=SC2086
+        split $verb $good/measured.json
+        [ "$code" = 3 ]
+        [[ $err == "arfuse-profile: $good/measured.json: is a profile, expected samples "* ]]
+    done
+}
+
+@test "no verb replaces a file of another kind, nor a folder" {
+    samples=tests/fixtures/samples/arfuse.samples.jsonl
+    dir=$BATS_TEST_TMPDIR
+    published=profiles/published/flashinfer/default/tp4_h5120_k6_bf16.json
+    "$program" export --to csv $samples >"$dir/table.csv"
+    verbs=("fit $samples" "merge $samples $samples" "import --from csv $dir/table.csv" "export --to csv $samples"
+        "export --to csv $good/measured.json" "export --to markdown $good/measured.json"
+        "export --to flashinfer $published" "plot --script $samples" "retarget --tp 4 $good/measured.json")
+    ! command -v gnuplot >/dev/null || verbs+=("plot $samples")
+    for verb in "${verbs[@]}"; do
+        for there in "a letter" ""; do
+            echo -n "$there" >"$dir/file"
+            # shellcheck disable=SC2086
+            split $verb -o "$dir/file"
+            echo "$verb: $code $err"
+            [ "$code" = 3 ]
+            [[ $err == *"not replaced"*"move it away"* ]]
+            [ "$(cat "$dir/file")" = "$there" ]
+        done
+        # shellcheck disable=SC2086
+        split $verb -o "$dir"
+        [ "$code" = 3 ]
+        [[ $err == *"$dir: is a folder, expected the name of a file to write" ]]
+        # its own kind it does replace
+        rm "$dir/file"
+        for _ in 1 2; do
+            # shellcheck disable=SC2086
+            split $verb -o "$dir/file"
+            echo "$verb: $code $err"
+            [ "$code" = 0 ]
+        done
+    done
+}
