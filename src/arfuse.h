@@ -330,11 +330,13 @@ typedef struct arfuse_operands {
     const void *input; /* allreduce: [M,H], this rank's partial sum */
 
     const void *routed;  /* finalize: [routed_rows,H], this rank's expert outputs */
-    int64_t routed_rows; /* rows of `routed`; an index at or above it is the caller's bug */
+    int64_t routed_rows; /* rows of `routed` */
     const void *weights; /* finalize: [M,K] */
     arfuse_weights weights_type;
     const int32_t *indices; /* finalize: int32 [M,K] (a flat array of M*K, token by token, is the
-                               same thing), rows of `routed`; -1: dropped slot, never read */
+                               same thing), rows of `routed`; -1: dropped slot, never read. Any
+                               other negative one, and one at or above routed_rows, is the caller's
+                               bug, which only checked mode looks for */
     /* finalize: [M,H] this rank's partial sum of the shared expert: it is summed over the ranks.
      * One that is complete already is passed by rank 0, and zeros by the others. NULL when the
      * workspace has shared_expert 0. */
@@ -353,8 +355,8 @@ typedef struct arfuse_operands {
 
 /*
  * Each enqueues the whole operation on call->stream, or returns an error with nothing enqueued: a
- * reduction is never skipped. `operands` has one element per local rank. Any M is legal: above the
- * last route it runs unfused, in chunks. `error` may be NULL.
+ * reduction is never skipped. `operands` has one element per local rank. M is 0 to 2^20 (1048576):
+ * above the last route it runs unfused, in chunks. `error` may be NULL.
  *
  * Should a later chunk of a call fail, the call cannot be taken back: the workspace has failed
  * then, and says ARFUSE_FAILED from there on; peers are told as when a wait expires
@@ -500,7 +502,8 @@ ARFUSE_API arfuse_status arfuse_write_histogram(const arfuse_workspace *workspac
  * CHECKED MODE (options.checked): before each call the ranks compare workspace (by its label), call
  * number, pattern, tokens, site and scalars, and the bits of residual and gamma, through the
  * bootstrap; ARFUSE_DISAGREE on every rank names what differs and who differs, and nothing is
- * enqueued. Waits for the stream: eager calls only.
+ * enqueued. So is it when an index is out of range, with ARFUSE_USAGE. Waits for the stream: eager
+ * calls only.
  *
  * PROFILERS: on CUDA each call is a range of the NVTX domain "arfuse" on the calling thread, such
  * as "allreduce attn_out M=17 ll, route 1 of 4", when a profiler was attached before the workspace

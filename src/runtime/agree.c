@@ -105,8 +105,39 @@ static arfuse_status digest_of(arfuse_workspace *workspace, const char *name, si
     return ARFUSE_OK;
 }
 
-static arfuse_status digests(arfuse_workspace *workspace, const arfuse_call *call,
-                             uint64_t *residual, uint64_t *gamma, arf_error *error)
+/* Kernels check no index: one out of range has them read what is not theirs. */
+static arfuse_status check_indices(arfuse_workspace *workspace, int64_t tokens, arf_error *error)
+{
+    const int64_t slots = tokens * workspace->options.top_k;
+    const int64_t most = (int64_t)workspace->options.hidden_size * 2 / (int64_t)sizeof(int32_t);
+    for (int local = 0; local < workspace->team.local_ranks; local++) {
+        const arfuse_operands *set = &workspace->operands[local];
+        for (int64_t begin = 0; begin < slots; begin += most) {
+            const int64_t count = slots - begin < most ? slots - begin : most;
+            ARF_TRY(workspace->device->ops->download(workspace->device, local, workspace->row,
+                                                     set->indices + begin,
+                                                     (size_t)count * sizeof(int32_t), error));
+            for (int64_t i = 0; i < count; i++) {
+                int32_t index;
+                memcpy(&index, (const char *)workspace->row + i * (int64_t)sizeof index,
+                       sizeof index);
+                if (index < -1 || index >= set->routed_rows)
+                    return arf_fail(
+                        error, ARFUSE_USAGE,
+                        "rank %d: operands.indices of token %" PRId64 ", slot %" PRId64
+                        ", is %" PRId32 ", expected -1 (dropped) or a row of routed, "
+                        "which has %" PRId64,
+                        workspace->team.first_rank + local, (begin + i) / workspace->options.top_k,
+                        (begin + i) % workspace->options.top_k, index, set->routed_rows);
+            }
+        }
+    }
+    return ARFUSE_OK;
+}
+
+static arfuse_status digests(arfuse_workspace *workspace, arf_pattern pattern,
+                             const arfuse_call *call, uint64_t *residual, uint64_t *gamma,
+                             arf_error *error)
 {
     const arf_device_ops *ops = workspace->device->ops;
     if (ops->capturing != NULL && ops->capturing(workspace->space, call->stream))
@@ -114,6 +145,8 @@ static arfuse_status digests(arfuse_workspace *workspace, const arfuse_call *cal
                         "checked mode waits for the stream, which is being captured; make the "
                         "workspace with options.checked 0 to capture its calls");
     ARF_TRY(ops->synchronize(workspace->space, call->stream, error));
+    if (pattern == ARF_FINALIZE)
+        ARF_TRY(check_indices(workspace, call->tokens, error));
     ARF_TRY(digest_of(workspace, "residual", offsetof(arfuse_operands, residual), call->tokens,
                       residual, error));
     return digest_of(workspace, "gamma", offsetof(arfuse_operands, gamma), call->tokens > 0 ? 1 : 0,
@@ -143,7 +176,7 @@ arfuse_status arf_agree_call(arfuse_workspace *workspace, arf_pattern pattern,
 {
     uint64_t residual = 0, gamma = 0;
     if (status == ARFUSE_OK)
-        status = digests(workspace, call, &residual, &gamma, error);
+        status = digests(workspace, pattern, call, &residual, &gamma, error);
     ARF_TRY(arf_team_vote(&workspace->team, status, error));
 
     ARF_TRY(agree_workspace(workspace, error));

@@ -144,6 +144,8 @@ typedef enum difference {
     GAMMA,
     ONE_CALL_MORE,
     BAD_POINTER,
+    BAD_INDEX,
+    INDEX_TOO_LARGE,
     DIFFERENCES
 } difference;
 
@@ -193,11 +195,17 @@ static void run_checked(const arfuse_bootstrap *bootstrap, void *context)
         workspace->calls++;
     if (what == BAD_POINTER)
         operands.norm_out = NULL;
+    int32_t *index = (int32_t *)(uintptr_t)operands.indices + 6 * shape.top_k + 1, kept = *index;
+    if (what == BAD_INDEX)
+        *index = -2;
+    if (what == INDEX_TOO_LARGE)
+        *index = (int32_t)operands.routed_rows;
     c->status[rank] =
         (what == PATTERN ? arfuse_allreduce : arfuse_finalize)(workspace, &call, &operands, error);
     /* Nothing was enqueued, so the ranks are in step for the next call. */
     residual[6 * HIDDEN + 63] ^= what == RESIDUAL;
     gamma[5] ^= what == GAMMA;
+    *index = kept;
     if (what == SITE_OFF)
         arfuse_site_switch(workspace, 0, 1, NULL);
     if (what == ONE_CALL_MORE)
@@ -224,13 +232,16 @@ static void ranks_that_differ_are_named(void **state)
         [GAMMA] = "gamma's digest is ",
         [ONE_CALL_MORE] = "checked mode: the number of the call is 0 on ranks 0,2 and 1 on rank 1",
         [BAD_POINTER] = "rank 1: rank 1: operands.norm_out is NULL",
+        [BAD_INDEX] =
+            "rank 1: operands.indices of token 6, slot 1, is -2, expected -1 (dropped) or",
+        [INDEX_TOO_LARGE] = "rank 1: operands.indices of token 6, slot 1, is ",
     };
     for (int what = NOTHING; what < DIFFERENCES; what++) {
         checked_case c = {.what = (difference)what, .who = 1};
         threads_bootstrap_run(RANKS, run_checked, &c);
         for (int rank = 0; rank < RANKS; rank++) {
             const arfuse_status expected = what == NOTHING       ? ARFUSE_OK
-                                           : what == BAD_POINTER ? ARFUSE_USAGE
+                                           : what >= BAD_POINTER ? ARFUSE_USAGE
                                                                  : ARFUSE_DISAGREE;
             if (c.status[rank] != expected)
                 fail_msg("%d on rank %d: %d, %s", what, rank, c.status[rank], c.error[rank].text);
