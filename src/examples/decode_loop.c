@@ -6,7 +6,8 @@
  * Usage: decode_loop [host|cuda]        (host, which has no graphs: there every step is a call)
  *
  * Rank r adds 2^r to a token whose residual stream is 0, and takes it away from one whose stream is
- * not, in place, so that every step's sum can be checked.
+ * not, in place, so that every step's sum can be checked. The options ask for default routes, which
+ * stands before ARFUSE_PROFILE and ARFUSE_ROUTES.
  */
 #include <stdio.h>
 #include <stdlib.h>

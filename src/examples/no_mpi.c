@@ -5,7 +5,8 @@
  *
  * Usage: no_mpi [TP [HIDDEN]]        (4 6144)
  *
- * Every process hosts one rank, contributes 2^rank, and checks that the sum is 2^TP - 1.
+ * Every process hosts one rank, contributes 2^rank, and checks that the sum is 2^TP - 1. It asks
+ * for default routes in its options, which stand before ARFUSE_PROFILE and ARFUSE_ROUTES.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
@@ -155,7 +156,7 @@ int main(int argc, char **argv)
 {
     star s = {0, argc > 1 ? atoi(argv[1]) : 4, {0}};
     int hidden = argc > 2 ? atoi(argv[2]) : 6144, rank, i, code, status;
-    if (s.size < 1 || s.size > MOST) {
+    if (argc > 3 || s.size < 1 || s.size > MOST) {
         fprintf(stderr, "usage: no_mpi [TP [HIDDEN]], TP 1 to %d\n", MOST);
         return 2;
     }

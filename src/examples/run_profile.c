@@ -62,7 +62,7 @@ int main(int argc, char **argv)
     arfuse_error error = ARFUSE_ERROR_INIT;
     char why[1024];
 
-    if (argc < 2 || tp < 1 || tp > MOST_RANKS) {
+    if (argc < 2 || argc > 5 || argv[1][0] == '-' || tp < 1 || tp > MOST_RANKS) {
         fprintf(stderr, "usage: run_profile PROFILE [TP HIDDEN TOPK], TP at most %d\n", MOST_RANKS);
         return 2;
     }

@@ -11,6 +11,7 @@
  * site off in turn, and with sites switched at random in every step: the bits are the same.
  *
  * Usage: three_layers [host|cuda] [PROFILE]        a profile of tp 4, hidden 256, top_k 3
+ * Each run sets its routes in the options, which stand before ARFUSE_PROFILE and ARFUSE_ROUTES.
  *
  * The layers themselves are toys that compute on the host; with `cuda` their results travel to the
  * GPU and back, and the reductions run there.
@@ -433,6 +434,12 @@ int main(int argc, char **argv)
 {
     const bool named = argc > 1 && (!std::strcmp(argv[1], "cuda") || !std::strcmp(argv[1], "host"));
     const char *profile = argc > 1 + named ? argv[1 + named] : nullptr;
+    if (argc > 2 + named || (profile && profile[0] == '-')) {
+        std::fprintf(stderr,
+                     "usage: three_layers [host|cuda] [PROFILE], of tp %d, hidden %d, top_k %d\n",
+                     ranks, hidden, top_k);
+        return 2;
+    }
     device_open(&device, named && !std::strcmp(argv[1], "cuda"));
     const arfuse_routes routes = profile ? ARFUSE_ROUTES_PROFILE : ARFUSE_ROUTES_DEFAULT;
     bool same = true;
