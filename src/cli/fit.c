@@ -74,6 +74,10 @@ static arfuse_status fit(const request *r, const arf_samples *samples, arf_error
         how.weights = &weights;
     }
     arfuse_status status = arf_fit_profile(samples, &how, &profile, error);
+    if (status != ARFUSE_OK && r->count > 1)
+        arf_error_prefix(error, "%s and %d more", r->path[0], r->count - 1);
+    else if (status != ARFUSE_OK)
+        arf_error_prefix(error, "%s", r->path[0]);
     if (status == ARFUSE_OK)
         status = arf_cli_deliver_profile(profile, r->output, error);
     arf_profile_free(profile);

@@ -138,6 +138,16 @@ split() {
     done
 }
 
+@test "what cannot be fitted is named" {
+    head -n 1 tests/fixtures/samples/arfuse.samples.jsonl >"$BATS_TEST_TMPDIR/none"
+    split fit "$BATS_TEST_TMPDIR/none"
+    [ "$code" = 1 ]
+    [ "$err" = "arfuse-profile: $BATS_TEST_TMPDIR/none: there is no sample to fit" ]
+    split fit "$BATS_TEST_TMPDIR/none" "$BATS_TEST_TMPDIR/none"
+    [ "$code" = 1 ]
+    [ "$err" = "arfuse-profile: $BATS_TEST_TMPDIR/none and 1 more: there is no sample to fit" ]
+}
+
 @test "no verb replaces a file of another kind, nor a folder" {
     samples=tests/fixtures/samples/arfuse.samples.jsonl
     dir=$BATS_TEST_TMPDIR
