@@ -216,7 +216,11 @@ static arfuse_status convert(arf_import *import, arf_error *error)
     ARF_TRY(arf_import_key(import, error));
     if (import->column[ARF_COL_MAX] >= 0 && import->column[ARF_COL_TOKENS] < 0) {
         ARF_TRY(arf_import_routes(import, &profile, error));
-        status = arf_cli_deliver_profile(profile, import->options->output, error);
+        status = arf_profile_validate(profile, error);
+        if (status == ARFUSE_OK)
+            status = arf_cli_deliver_profile(profile, import->options->output, error);
+        else
+            arf_error_prefix(error, "%s", import->options->path);
     } else {
         ARF_TRY(arf_import_samples(import, &samples, error));
         status = arf_cli_deliver_samples(samples, import->options->output, error);
