@@ -348,10 +348,10 @@ FILL
 @test "a table of routes whose bound lies outside its interval is refused by name" {
     table=$BATS_TEST_TMPDIR/edited.csv
     "$program" export --to csv tests/fixtures/profiles/good/measured.json |
-        awk -F, -v OFS=, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i } NR == 2 { $at["max_tokens"] = 40 } 1' >"$table"
+        awk -F, -v OFS=, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i } NR == 2 { $at["bound_low"] = 1; $at["bound_high"] = 11 } 1' >"$table"
     split import --from csv "$table"
     echo "$err"
     [ "$code" = 3 ]
     [ -z "$out" ]
-    [[ $err == "arfuse-profile: $table: \$.evidence.routes.allreduce[0].bound_interval: [12, 13], expected one that holds the route's max_tokens, which is 40" ]]
+    [[ $err == "arfuse-profile: $table: \$.evidence.routes.allreduce[0].bound_interval: [1, 11], expected one that holds the route's max_tokens, which is 12" ]]
 }
