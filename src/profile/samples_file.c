@@ -127,6 +127,12 @@ static arfuse_status judge_text(const char *path, const char *text, size_t all,
     return status;
 }
 
+static arfuse_status refuse_link(const char *path, arf_error *error)
+{
+    return arf_fail(error, ARFUSE_FAILURE,
+                    "%s: is a link, expected a file of its own; remove the link", path);
+}
+
 static arfuse_status look(const char *path, const arf_samples_header *header, bool resume, found *f,
                           arf_error *error)
 {
@@ -134,9 +140,11 @@ static arfuse_status look(const char *path, const arf_samples_header *header, bo
     size_t bytes;
     struct stat about;
     *f = (found){0};
-    if (lstat(path, &about) != 0 && errno == ENOENT)
-        return ARFUSE_OK;
+    if (lstat(path, &about) != 0)
+        return errno == ENOENT || errno == ENOTDIR ? ARFUSE_OK : fail_errno(error, path, "stat");
     f->exists = true;
+    if (S_ISLNK(about.st_mode))
+        return refuse_link(path, error);
     ARF_TRY(arf_read_file(path, ARF_SAMPLES_MAX_BYTES, &text, &bytes, error));
     arfuse_status status = judge_text(path, text, bytes, header, resume, f, error);
     free(text);
@@ -176,8 +184,7 @@ static int open_locked(const char *path, arf_error *error)
     int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
     if (file < 0) {
         if (errno == ELOOP)
-            arf_fail(error, ARFUSE_FAILURE,
-                     "%s: is a link, expected a file of its own; remove the link", path);
+            refuse_link(path, error);
         else
             fail_errno(error, path, "open");
         return -1;

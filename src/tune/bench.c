@@ -82,8 +82,8 @@ static arfuse_status make_trials(arf_bench *bench, arf_error *error)
     return status;
 }
 
-arfuse_status arf_bench_open(const arf_tuner *tuner, const arf_schedule *schedule, arf_bench *bench,
-                             arf_error *error)
+arfuse_status arf_bench_fit(const arf_tuner *tuner, const arf_schedule *schedule, arf_bench *bench,
+                            arf_error *error)
 {
     *bench = (arf_bench){
         .tuner = tuner,
@@ -107,6 +107,13 @@ arfuse_status arf_bench_open(const arf_tuner *tuner, const arf_schedule *schedul
             return arf_fail(error, first.status, "%s", first.text);
         status = make_space(bench, &bench->spec, error);
     }
+    return status;
+}
+
+arfuse_status arf_bench_open(const arf_tuner *tuner, const arf_schedule *schedule, arf_bench *bench,
+                             arf_error *error)
+{
+    arfuse_status status = arf_bench_fit(tuner, schedule, bench, error);
     if (status == ARFUSE_OK)
         status = make_trials(bench, error);
     if (status != ARFUSE_OK)

@@ -38,6 +38,9 @@ typedef struct arf_bench {
  */
 arfuse_status arf_bench_open(const arf_tuner *tuner, const arf_schedule *schedule, arf_bench *bench,
                              arf_error *error);
+/* The space alone, without trial data: for what only asks how much fits. */
+arfuse_status arf_bench_fit(const arf_tuner *tuner, const arf_schedule *schedule, arf_bench *bench,
+                            arf_error *error);
 /* Says what was wrong with the clocks. */
 void arf_bench_close(arf_bench *bench);
 

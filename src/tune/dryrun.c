@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "rules/knobs.h"
+#include "rules/sizing.h"
+#include "tune/bench.h"
 #include "tune/job.h"
 #include "tune/schedule.h"
 #include "tune/share.h"
@@ -78,30 +80,79 @@ static void print_points(const arf_schedule *s)
     printf(" tokens, %d in all\n", arf_schedule_points(s));
 }
 
-static void print_memory(const arf_schedule *s)
+/* What the buffers come to on this machine, as the run itself would find out: what does not fit is
+ * halved until it does, with a warning. A dry run leaves the memory of GPUs alone. */
+static arfuse_status print_memory(const arf_tuner *tuner, const arf_schedule *s, arf_error *error)
 {
+    const arf_link link = tuner->key.link;
+    const bool tried = link == ARF_LINK_SHM || link == ARF_LINK_MODEL;
     int64_t sum = 0;
-    for (int p = 0; p < ARF_PROTOCOLS; p++) {
-        sum += s->bytes[p];
-        if (s->capacity[p] > 0)
-            printf("memory %s %" PRId64 " bytes a rank for %" PRId64 " token%s\n",
-                   arf_protocol_name((arf_protocol)p), s->bytes[p], s->capacity[p],
-                   ARF_PLURAL(s->capacity[p]));
+    arf_bench bench = {0};
+    fflush(stdout); /* warnings stand where they belong */
+    const arfuse_status fits = tried ? arf_bench_fit(tuner, s, &bench, error) : ARFUSE_OK;
+    for (int i = 0; i < ARF_PROTOCOLS && fits == ARFUSE_OK; i++) {
+        const arf_protocol p = (arf_protocol)i;
+        const int64_t capacity = tried ? bench.spec.capacity[p] : s->capacity[p];
+        int64_t bytes = s->bytes[p];
+        if (s->capacity[p] == 0)
+            continue;
+        if (capacity == 0) {
+            printf("memory %s refused: not even one token's buffers can be had\n",
+                   arf_protocol_name(p));
+            continue;
+        }
+        if (capacity < s->capacity[p])
+            ARF_TRY(arf_mailbox_bytes(&s->problem.shape, p, capacity, &bytes, error));
+        sum += bytes;
+        printf("memory %s %" PRId64 " bytes a rank for %" PRId64 " token%s", arf_protocol_name(p),
+               bytes, capacity, ARF_PLURAL(capacity));
+        if (capacity < s->capacity[p])
+            printf(", curtailed from %" PRId64, s->capacity[p]);
+        printf("\n");
     }
-    printf("memory all %" PRId64 " bytes a rank\n", sum);
+    if (fits == ARFUSE_OK)
+        printf("memory all %" PRId64 " bytes a rank%s\n", sum,
+               tried ? "" : " (not tried here; --probe tries it)");
+    arf_bench_close(&bench);
+    return fits;
 }
 
 /*
- * Two milliseconds a timing, five to some fifty rounds a lane, a handful of lanes a point, and
- * about the same again to verify and screen: a guess, bounded by the budget, which is certain.
+ * From the schedule: each candidate is verified and screened, a few of each protocol are timed at
+ * each point that they serve, and refining adds about half as many points. A timing lasts two
+ * milliseconds, one of screening 0.6; rounds are between seven and some fifty. Compiling and calls
+ * that are longer than a timing are not in it.
  */
-static void print_time(const arf_schedule *s, double budget)
+static double guess_seconds(const arf_schedule *s)
 {
-    const double timing = 2e-3, rounds = 20, lanes = 12;
-    int candidates = s->race[ARF_ALLREDUCE].count + s->race[ARF_FINALIZE].count;
-    double seconds = timing * (rounds * lanes * arf_schedule_points(s) + 15.0 * candidates);
-    printf("time about %.0f s, at most %g s (the budget)\n", seconds < budget ? seconds : budget,
-           budget);
+    const double timing = 2e-3, rounds = 20, refine = 1.5, keep = 2;
+    const double verify = 4e-3, screen = 4 * 3 * 0.6e-3;
+    double seconds = 0;
+    for (int pattern = 0; pattern < ARF_PATTERNS; pattern++) {
+        const arf_race *race = &s->race[pattern];
+        seconds += race->count * (verify + screen);
+        for (int t = 0; t < s->tokens.count; t++) {
+            double lanes[ARF_PROTOCOLS] = {0};
+            for (int i = 0; i < race->count; i++)
+                if (race->candidate[i].limit >= s->tokens.value[t])
+                    lanes[race->candidate[i].plan.protocol]++;
+            for (int p = 0; p < ARF_PROTOCOLS; p++)
+                seconds += refine * rounds * timing * (lanes[p] < keep ? lanes[p] : keep);
+        }
+    }
+    return seconds;
+}
+
+/* The budget is shared by the shapes; it alone is certain. */
+static void print_time(const arf_schedule *s, double budget, int shapes)
+{
+    const double own = budget / shapes, guess = guess_seconds(s);
+    printf("time about %.2g s, at most %g s (the budget%s)", guess < own ? guess : own, own,
+           shapes > 1 ? "'s share of this shape" : "");
+    if (guess < own)
+        printf("; longer where times are noisy or kernels must be compiled\n");
+    else
+        printf(": its limit, since all that is listed would take about %.2g s\n", guess);
 }
 
 static void print_shape(const arf_shape *shape, arf_set set)
@@ -132,10 +183,11 @@ static arfuse_status dry_shape(const arf_tuner *tuner, const arf_shape *shape, a
         if (s->pattern[p])
             print_race(s, (arf_pattern)p);
     print_points(s);
-    print_memory(s);
-    print_time(s, tuner->budget_seconds);
+    const arfuse_status status = print_memory(tuner, s, error);
+    if (status == ARFUSE_OK)
+        print_time(s, tuner->budget_seconds, arf_shape_count(tuner->options));
     arf_schedule_free(s);
-    return ARFUSE_OK;
+    return status;
 }
 
 arfuse_status arf_dry_run(const arf_tune_options *options, int processes, arf_error *error)

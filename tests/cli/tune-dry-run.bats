@@ -114,3 +114,39 @@ setup() {
     [ "$status" -ne 0 ]
     [ "${#lines[@]}" -eq 1 ]
 }
+
+@test "the time follows from the schedule, and is the budget's limit where it is" {
+    seconds() { grep -oE '^time about [0-9.e+]+' <<<"$output" | cut -d' ' -f3; }
+    model="--hidden 512 --topk 2 --tp 2 --dry-run --device model:default"
+    run "$tune" $model --tokens 1 --protocols unfused
+    small=$(seconds)
+    [[ $output == *"longer where times are noisy"* ]]
+    run "$tune" $model --tokens 1-64*2 --protocols ll,unfused
+    python3 -c "assert 0 < $small < $(seconds) < 300"
+    run "$tune" $model --budget 0.01
+    [[ $output == *"time about 0.01 s, at most 0.01 s (the budget): its limit, since all"* ]]
+    run "$tune" --hidden 512,1024 --tp 2 --dry-run --device model:default --budget 100
+    [[ $output == *"at most 50 s (the budget's share of this shape)"* ]]
+}
+
+@test "memory that cannot be had is said as the run says it" {
+    faults=model:$PWD/tests/fixtures/model/memory.json
+    run "$tune" --hidden 6144 --topk 10 --tp 4 --dry-run --device "$faults"
+    [ "$status" -eq 0 ]
+    grep -qE '^memory ht [0-9]+ bytes a rank for 4096 tokens, curtailed from 8192$' <<<"$output"
+    grep -q '^arfuse-tune: ht is tried up to 4096 tokens, not 8192: ' <<<"$output"
+}
+
+@test "files that the run would refuse are refused" {
+    model="--hidden 512 --topk 2 --tp 2 --device model:default --dry-run"
+    echo mine >"$BATS_TEST_TMPDIR/file"
+    for wrong in "--weights /nonexistent" "--weights $BATS_TEST_TMPDIR/file" "--base /nonexistent.json" \
+        "--output $BATS_TEST_TMPDIR/file/below"; do
+        run "$tune" $model $wrong
+        [ "$status" -ne 0 ]
+        [ "${#lines[@]}" -eq 1 ]
+    done
+    run "$tune" $model --output "$BATS_TEST_TMPDIR/absent"
+    [ "$status" -eq 0 ]
+    [ ! -e "$BATS_TEST_TMPDIR/absent" ]
+}
