@@ -83,6 +83,7 @@ if [ "${ARFUSE_TEST_LONG:-0}" = 1 ]; then
     await
     check "SIGSTOP for good: exit 6" [ "$rc" -eq 6 ]
     check "SIGSTOP for good: the watch names the process" says "process 1 of this node is behind"
+    check "SIGSTOP for good: and those that wait" says "processes 0,2,3 wait;"
     check "SIGSTOP for good: the watch names the step" grep -qE ' tokens? by ' "$work/err"
     check "SIGSTOP for good: one message" [ "$(messages)" -eq 1 ]
     check "SIGSTOP for good: nothing is left" nothing_left "$out"
