@@ -9,7 +9,7 @@ set -u
 sizes=(2 4 8)
 shape=(--hidden 2048 --topk 4)
 file=h2048_k4_bf16
-budget=(--budget 10 --tokens '1,8,32')
+budget=(--budget 20 --tokens '1,8,32')
 if [ "${ARFUSE_TEST_LONG:-0}" = 1 ]; then
     shape=(--hidden 6144 --topk 10)
     file=h6144_k10_bf16
@@ -43,7 +43,7 @@ fi
 
 # Ranks as threads of one process, without a launcher.
 mark
-"$tune" --hidden 512 --topk 2 --tp 4 --device host --output "$work/threads" --budget 4 --tokens 1,8 \
+"$tune" --hidden 512 --topk 2 --tp 4 --device host --output "$work/threads" --budget 12 --tokens 1,8 \
     >"$work/out" 2>"$work/err"
 rc=$?
 check "4 ranks in one process: exit 0" [ "$rc" -eq 0 ]
