@@ -31,14 +31,16 @@ compilers() { # NAME...
         for standard in c99 c11 c17; do
             run "$compiler" -std=$standard -pedantic -Wall -Wextra -Werror -Isrc -c "$work/one.c" -o "$work/one.o"
             echo "$compiler $standard: $output"
-            [ "$status" = 0 ] && [ -z "$output" ]
+            [ "$status" = 0 ]
+            [ -z "$output" ]
         done
     done
     for compiler in $(compilers g++ clang++); do
         for standard in c++11 c++17 c++20; do
             run "$compiler" -std=$standard -pedantic -Wall -Wextra -Werror -Isrc -c "$work/one.cpp" -o "$work/one.o"
             echo "$compiler $standard: $output"
-            [ "$status" = 0 ] && [ -z "$output" ]
+            [ "$status" = 0 ]
+            [ -z "$output" ]
         done
     done
 }

@@ -103,7 +103,9 @@ offered() {
     # shellcheck disable=SC2086
     make -s install DESTDIR="$root" PREFIX=/usr $flags
     cd "$root/usr/share"
-    [ -s man/man1/arfuse-tune.1 ] && [ -s man/man1/arfuse-profile.1 ] && [ -s man/man5/arfuse-profile.5 ]
+    for page in man1/arfuse-tune.1 man1/arfuse-profile.1 man5/arfuse-profile.5; do
+        [ -s "man/$page" ]
+    done
     for program in arfuse-tune arfuse-profile; do
         grep -q "complete .* $program" "bash-completion/completions/$program"
     done

@@ -16,7 +16,7 @@ setup() {
         }
     done
     # The option does not reach other nodes; the guide does not teach it.
-    ! grep -qF -- '--allow-run-as-root' <<<"$guide"
+    [[ $guide != *--allow-run-as-root* ]]
     # Every variable that the library reads is in the list to forward.
     for name in $(grep -rhoE '"ARFUSE_[A-Z_]+"' src/runtime/environment.c | tr -d '"' | sort -u); do
         case $name in *_) continue ;; esac # the beginning of a name
