@@ -91,6 +91,7 @@ bench_src := $(wildcard tests/bench/*_bench.c)
 fuzz_src := $(wildcard tests/fuzz/*_fuzz.c)
 helper_src := $(wildcard tests/support/*.c)
 fakecuda := $(if $(with_cuda),$(addprefix $(BUILD)/tests/fakecuda/,libcuda.so.1 libnccl.so.2))
+fakenvml := $(if $(with_cuda),$(BUILD)/tests/fakenvml/libnvidia-ml.so.1)
 
 object = $(patsubst %.c,$(OBJ)/%.o,$(1))
 core_obj := $(call object,$(core_src)) $(if $(with_cuda),$(if $(kernel_src),$(OBJ)/kernels/embed.o))
@@ -232,14 +233,15 @@ $(BUILD)/tests/fakecuda/lib%:
 	$(call say,LINK,$@)
 	$(quiet)mkdir -p $(@D)
 	$(quiet)$(CC) -shared -o $@ -Wl,-soname,$(@F) $^ $(LDFLAGS_ALL)
-$(BUILD)/tests/cuda_setup_test $(BUILD)/tests/cuda_launch_test: | $(fakecuda)
+$(BUILD)/tests/cuda_setup_test $(BUILD)/tests/cuda_launch_test \
+  $(BUILD)/tests/cuda_sharing_test: | $(fakecuda) $(fakenvml)
 
 # The stand-in for libnvidia-ml, likewise.
 $(BUILD)/tests/fakenvml/libnvidia-ml.so.1: $(OBJ)/tests/fakenvml/fakenvml.o
 	$(call say,LINK,$@)
 	$(quiet)mkdir -p $(@D)
 	$(quiet)$(CC) -shared -o $@ -Wl,-soname,libnvidia-ml.so.1 $^ $(LDFLAGS_ALL)
-$(BUILD)/tests/cuda_clocks_test: | $(if $(with_cuda),$(BUILD)/tests/fakenvml/libnvidia-ml.so.1)
+$(BUILD)/tests/cuda_clocks_test: | $(fakenvml)
 
 # A fuzz target without libFuzzer, that replays files.
 $(BUILD)/tests/%_replay: $(OBJ)/tests/fuzz/%_fuzz.o $(OBJ)/tests/fuzz/replay.o $(OBJ)/libcli.a \

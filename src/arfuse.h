@@ -206,12 +206,23 @@ typedef struct arfuse_options {
     const char *label;
     int check_order; /* part 6; 1: calls that break the ordering rule are named; -1: environment
                         ARFUSE_CHECK_ORDER, else 0 */
+
+    /*
+     * CUDA; equal on all ranks. 0: a process that has to share a GPU with another one of the team is
+     * ARFUSE_HARDWARE. 1: it may, for trying things out. Under CUDA MPS such processes run side by
+     * side, and their kernels must find room at the same time: start each of n with
+     * CUDA_MPS_ACTIVE_THREAD_PERCENTAGE at most 100 / n (a limit is rounded up to whole pairs of
+     * SMs), else ARFUSE_HARDWARE says which would do. Without MPS the GPU gives each a turn of some
+     * milliseconds: results are right, every call waits for turns. Local ranks of one process share
+     * a GPU in any case.
+     */
+    int gpu_sharing;
 } arfuse_options;
 /* clang-format off */
 #define ARFUSE_OPTIONS_INIT                                                                        \
     {sizeof(arfuse_options), 0, 0, 1, 1, 1, 1, 0, NULL, -1, NULL, NULL, 0,                         \
      {ARFUSE_ROUTES_AUTO, ARFUSE_ROUTES_AUTO}, ARFUSE_FALLBACK_AUTO, 300.0, NULL, 0, 16, -1, -1,   \
-     NULL, NULL, ARFUSE_LOG_WARNING, NULL, -1}
+     NULL, NULL, ARFUSE_LOG_WARNING, NULL, -1, 0}
 /* clang-format on */
 
 /*

@@ -73,6 +73,7 @@ static arfuse_status check_choices(const arfuse_options *options, arf_error *err
     ARF_TRY(in_range("checked", options->checked, -1, 1, error));
     ARF_TRY(in_range("shadow_every", options->shadow_every, -1, 1 << 30, error));
     ARF_TRY(in_range("check_order", options->check_order, -1, 1, error));
+    ARF_TRY(in_range("gpu_sharing", options->gpu_sharing, 0, 1, error));
     const char *label = options->label;
     const size_t length = label != NULL ? strlen(label) : 1;
     if (length == 0 || length >= ARF_LABEL_TEXT || (label != NULL && has_control(label)))
@@ -131,6 +132,7 @@ arfuse_status arf_options_agree(const arf_team *team, const arfuse_options *opti
     arf_field(&fields, "checked", options->checked);
     arf_field(&fields, "shadow_every", options->shadow_every);
     arf_field(&fields, "check_order", options->check_order);
+    arf_field(&fields, "gpu_sharing", options->gpu_sharing);
     arf_field_bits(&fields, "label's digest",
                    arf_hash_text(ARF_HASH_INIT, options->label != NULL ? options->label : ""));
     arf_field_bits(&fields, "the list of sites, and of those that are off,", sites_digest(options));

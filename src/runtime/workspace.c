@@ -215,7 +215,7 @@ static arfuse_status build(arfuse_workspace *workspace, const arfuse_bootstrap *
     arf_device_options device = {
         .spec = options->device != NULL ? options->device : "auto",
         .cuda_ordinal = options->cuda_ordinal,
-        .gpu_sharing = options->local_ranks > 1,
+        .gpu_sharing = options->gpu_sharing || options->local_ranks > 1,
         .log = &workspace->log,
     };
     ARF_TRY(open(&device, team, &workspace->device, error));

@@ -15,28 +15,18 @@
 #ifdef ARF_CUDA
 
 #include <dlfcn.h>
-#include <stdio.h>
-#include <unistd.h>
 
 #include "device/cuda/nvml.h"
+#include "support/standin.h"
 
 static void (*set)(unsigned mhz, unsigned long long reasons);
 static const CUuuid here;
 
 static int load_stand_in(void **state)
 {
-    char path[4096];
     (void)state;
-    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 64);
-    if (length < 0)
-        return 1;
-    path[length] = '\0';
-    strcpy(strrchr(path, '/'), "/fakenvml/libnvidia-ml.so.1");
-    /* What is loaded under this name is what a later dlopen by name gets. */
-    void *library = dlopen(path, RTLD_NOW | RTLD_NODELETE);
+    void *library = standin_load("fakenvml/libnvidia-ml.so.1");
     *(void **)&set = library != NULL ? dlsym(library, "fakenvml_set") : NULL;
-    if (set == NULL)
-        fprintf(stderr, "%s: %s\n", path, dlerror());
     return set == NULL;
 }
 

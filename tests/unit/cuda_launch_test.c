@@ -17,11 +17,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "device/cuda/cuda_device.h"
 #include "rules/knobs.h"
 #include "rules/seeds.h"
+#include "support/scratch.h"
+#include "support/standin.h"
 
 static void (*arm)(int);
 static int (*calls)(const char **);
@@ -268,35 +269,29 @@ static void ht_is_refused_by_name_until_a_gpu_has_run_it(void **state)
     close_scene(&s);
 }
 
+static char cache[SCRATCH_PATH];
+
 static int prepare_all(void **state)
 {
-    char path[4096], folder[] = "/tmp/arfuse-launch-XXXXXX";
     (void)state;
-    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 64);
-    if (length < 0 || mkdtemp(folder) == NULL)
+    scratch_make(cache);
+    void *library = standin_load("fakecuda/libcuda.so.1");
+    if (library == NULL)
         return 1;
-    path[length] = '\0';
-    strcpy(strrchr(path, '/'), "/fakecuda/libcuda.so.1");
-    void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
-    if (library == NULL) {
-        fprintf(stderr, "%s\n", dlerror());
-        return 1;
-    }
     *(void **)&arm = dlsym(library, "fakecuda_arm");
     *(void **)&calls = dlsym(library, "fakecuda_calls");
     *(void **)&live = dlsym(library, "fakecuda_live");
     *(void **)&launched = dlsym(library, "fakecuda_launched");
-    setenv("XDG_CACHE_HOME", folder, 1);
+    setenv("XDG_CACHE_HOME", cache, 1);
     unsetenv("CUDA_VISIBLE_DEVICES");
     return 0;
 }
 
 static int clear_all(void **state)
 {
-    char command[4200];
     (void)state;
-    snprintf(command, sizeof command, "rm -rf '%s'", getenv("XDG_CACHE_HOME"));
-    return system(command) != 0;
+    scratch_remove(cache);
+    return 0;
 }
 
 int main(void)

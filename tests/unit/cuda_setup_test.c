@@ -19,13 +19,13 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "device/cuda/cuda_device.h"
 #include "device/trial.h"
 #include "rules/candidates.h"
 #include "support/processes_bootstrap.h"
 #include "support/scratch.h"
+#include "support/standin.h"
 
 static void (*arm)(int);
 static int (*calls)(const char **);
@@ -534,21 +534,12 @@ static char cache[SCRATCH_PATH];
 /* The stand-in, before anything asks for the real one; and no compiled kernels of the user's. */
 static int prepare_all(void **state)
 {
-    char path[4096];
     (void)state;
     scratch_make(cache);
-    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 64);
-    if (length < 0)
+    void *library = standin_load("fakecuda/libcuda.so.1");
+    void *nccl = standin_load("fakecuda/libnccl.so.2");
+    if (library == NULL || nccl == NULL)
         return 1;
-    path[length] = '\0';
-    strcpy(strrchr(path, '/'), "/fakecuda/libcuda.so.1");
-    void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
-    strcpy(strrchr(path, '/'), "/libnccl.so.2");
-    void *nccl = dlopen(path, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
-    if (library == NULL || nccl == NULL) {
-        fprintf(stderr, "%s\n", dlerror());
-        return 1;
-    }
     *(void **)&nccl_log = dlsym(nccl, "fakenccl_log");
     *(void **)&nccl_forget = dlsym(nccl, "fakenccl_forget");
     *(void **)&arm = dlsym(library, "fakecuda_arm");

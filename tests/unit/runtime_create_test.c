@@ -132,6 +132,7 @@ static void options_out_of_range_are_refused_by_name(void **state)
         {offsetof(arfuse_options, checked), 2, "options.checked is 2"},
         {offsetof(arfuse_options, shadow_every), -2, "options.shadow_every is -2"},
         {offsetof(arfuse_options, check_order), 2, "options.check_order is 2, expected -1 to 1"},
+        {offsetof(arfuse_options, gpu_sharing), 2, "options.gpu_sharing is 2, expected 0 to 1"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         arfuse_options options = case_options(&shape4, 16);

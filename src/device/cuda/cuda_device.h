@@ -50,7 +50,7 @@ typedef struct arf_cuda {
     char driver_text[ARF_NAME_TEXT];
     void *ranges; /* of a profiler; NULL: nobody listens */
     uint64_t l2_bytes;
-    int sm_count;
+    int sm_count, sm_all; /* that this process may use (less than all under MPS), that there are */
 } arf_cuda;
 
 /* A compiled kernel; plans share them. */

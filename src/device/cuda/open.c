@@ -92,7 +92,6 @@ static arfuse_status describe_gpu(arf_cuda *device, arf_error *error)
                       error));
     ARF_TRY(attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &key->capability_minor,
                       error));
-    /* Under MPS with a limit: the SMs that this process may use. */
     ARF_TRY(attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &key->sm_count, error));
     ARF_TRY(attribute(device, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, &l2, error));
     device->l2_bytes = (uint64_t)l2;
@@ -144,9 +143,14 @@ static arfuse_status open_gpu(opening *at, arf_error *error)
 static arfuse_status judge_sharing(opening *at, arf_error *error)
 {
     arf_cuda *device = at->device;
-    const int all = arf_nvml_sm_count(&device->nvml, &device->uuid, device->key.capability_major);
-    const arf_share own = arf_mps_look(&device->driver, device->device, device->sm_count, all);
-    return arf_mps_agree(at->team, at->claim, at->seat, &own, device->timing, error);
+    arf_share all[ARF_MAX_RANKS];
+    const int known =
+        arf_nvml_sm_count(&device->nvml, &device->uuid, device->key.capability_major);
+    const arf_share own = arf_mps_look(&device->driver, device->device, device->sm_count, known);
+    device->sm_count = device->key.sm_count = own.sm_seen;
+    device->sm_all = own.sm_all;
+    ARF_TRY(arf_team_allgather(at->team, &own, all, sizeof own, error));
+    return arf_mps_judge(at->team, at->claim, at->seat, all, device->timing, error);
 }
 
 static arfuse_status judge_links(opening *at, arf_error *error)

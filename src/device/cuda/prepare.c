@@ -138,7 +138,10 @@ static void choose_attributes(arf_ready_step *ready)
 static arfuse_status count_resident(const arf_cuda *device, arf_ready_step *ready, arf_error *error)
 {
     const arf_step *step = &ready->recipe;
-    int count = 0;
+    int count = 0, blocks = 0;
+    ARF_TRY(ARF_CU(&device->driver, error, cuOccupancyMaxActiveBlocksPerMultiprocessor, &blocks,
+                   ready->function, step->threads, step->shared_bytes));
+    blocks *= device->sm_count;
     if (step->cluster > 1) {
         CUlaunchConfig config = {.gridDimX = (unsigned)step->local_ranks,
                                  .gridDimY = (unsigned)step->cluster,
@@ -151,11 +154,12 @@ static arfuse_status count_resident(const arf_cuda *device, arf_ready_step *read
                                  .numAttrs = 1};
         ARF_TRY(ARF_CU(&device->driver, error, cuOccupancyMaxActiveClusters, &count,
                        ready->function, &config));
-    } else {
-        ARF_TRY(ARF_CU(&device->driver, error, cuOccupancyMaxActiveBlocksPerMultiprocessor, &count,
-                       ready->function, step->threads, step->shared_bytes));
-        count = count * device->sm_count / step->parts;
-    }
+        /* More blocks than this process has room for: the driver counted SMs that MPS keeps from
+         * it. */
+        if (count * step->cluster > blocks)
+            count = count * device->sm_count / device->sm_all;
+    } else
+        count = blocks / step->parts;
     /* Of processes that share the GPU, a grid that waits must leave room for the one that dependent
      * launch starts behind it: limits of MPS are no partitions. */
     ready->dependent_rows = device->seat.processes > 1 ? count / step->local_ranks / 2 : INT64_MAX;

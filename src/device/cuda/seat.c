@@ -173,7 +173,8 @@ arfuse_status arf_seats_judge(const arf_team *team, const arf_seat_claim *claim,
     if (command == NULL)
         return arf_fail(error, ARFUSE_HARDWARE,
                         "%d ranks on %d GPU%s: %.600s; ranks of a team need a GPU each, unless one "
-                        "process hosts them all (local_ranks)",
+                        "process hosts them all (local_ranks) or processes may share one "
+                        "(gpu_sharing)",
                         team->tp_size, gpus, gpus == 1 ? "" : "s", text);
     return arf_fail(error, ARFUSE_HARDWARE,
                     "%d ranks on %d GPU%s: %.600s; ranks of a team need a GPU each. To share it, "
