@@ -89,8 +89,12 @@ bool arf_cli_number(const char *text, int64_t low, int64_t high, int64_t *number
 const char *arf_protocol_words(arf_protocol protocol);
 /* "all-reduce + residual + RMSNorm": what the pattern computes for this shape. */
 void arf_pattern_words(arf_pattern pattern, const arf_shape *shape, char *text, size_t size);
-/* "13-1024", "1-", "7": the tokens that a route serves. */
-void arf_range_words(const arf_routes *routes, int index, char *text, size_t size);
+/* "13-1024", "7", or, up to ARF_OPEN_BOUND, "704 and more". */
+void arf_range_words(int64_t low, int64_t high, char *text, size_t size);
+/* The same of the tokens that a route serves. */
+void arf_route_words(const arf_routes *routes, int index, char *text, size_t size);
+/* A route's time under both policies; it must have been timed. */
+void arf_shift_words(const arf_route_evidence *route, char *text, size_t size);
 /* What departs from the usual: ", multicast-store", ", numerics library"; else "". */
 void arf_promise_words(const arf_plan *plan, char *text, size_t size);
 

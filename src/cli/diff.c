@@ -157,16 +157,6 @@ static int64_t end_of(const arf_routes *routes, int64_t tokens)
                                                             : ARF_OPEN_BOUND;
 }
 
-static void range_text(const range *r, char *text, size_t size)
-{
-    if (r->high == ARF_OPEN_BOUND)
-        snprintf(text, size, "%lld-", (long long)r->low);
-    else if (r->low == r->high)
-        snprintf(text, size, "%lld", (long long)r->low);
-    else
-        snprintf(text, size, "%lld-%lld", (long long)r->low, (long long)r->high);
-}
-
 static const char *name_of(const side *s, arf_pattern pattern, int index)
 {
     if (index < 0)
@@ -177,7 +167,7 @@ static const char *name_of(const side *s, arf_pattern pattern, int index)
 static void print_line(const range *r, bool equal, const char *what)
 {
     char tokens[48];
-    range_text(r, tokens, sizeof tokens);
+    arf_range_words(r->low, r->high, tokens, sizeof tokens);
     printf("  %-14s  %-9s  %s\n", tokens, equal ? "equal" : "different", what);
 }
 

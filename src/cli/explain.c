@@ -46,6 +46,23 @@ static void explain_evidence(const arf_evidence *evidence, arf_pattern pattern, 
     if (route->runner_up[0] != '\0' && !isnan(route->margin))
         printf("  next    %s, %+.2g %% at the nearest measured point\n", route->runner_up,
                100 * route->margin);
+    if (route->shift_tokens != 0) {
+        char shift[128];
+        arf_shift_words(route, shift, sizeof shift);
+        printf("  shift   %s\n", shift);
+    }
+}
+
+static void explain_choice(const arf_routes *routes, arf_pattern pattern, int index, int64_t tokens)
+{
+    printf("  why     routes.%s[%d] serves ", arf_pattern_name(pattern), index);
+    if (routes->route[index].max_tokens == ARF_OPEN_BOUND) {
+        printf("%lld tokens and more: its bound is open\n", (long long)arf_route_first(routes, index));
+        return;
+    }
+    char range[64];
+    arf_route_words(routes, index, range, sizeof range);
+    printf("%s tokens: the first whose bound is at least %lld\n", range, (long long)tokens);
 }
 
 static void explain_route(const arf_profile *profile, arf_pattern pattern, int64_t tokens)
@@ -57,15 +74,13 @@ static void explain_route(const arf_profile *profile, arf_pattern pattern, int64
         return;
     }
     const arf_plan *plan = &routes->route[index].plan;
-    char range[64], promise[64], tuning[512] = "not known";
-    arf_range_words(routes, index, range, sizeof range);
+    char promise[64], tuning[512] = "not known";
     arf_promise_words(plan, promise, sizeof promise);
     if (!plan->tuning_null)
         arf_tuning_text(arf_knobs(profile->set, plan->protocol, pattern), &plan->tuning, tuning,
                         sizeof tuning);
     printf("  route   %s%s\n", arf_protocol_words(plan->protocol), promise);
-    printf("  why     routes.%s[%d] serves %s tokens: the first whose bound is at least %lld\n",
-           arf_pattern_name(pattern), index, range, (long long)tokens);
+    explain_choice(routes, pattern, index, tokens);
     printf("  tuning  %s\n", tuning);
     explain_evidence(&profile->evidence, pattern, index);
     if (plan->protocol == ARF_SEPARATE) {

@@ -163,6 +163,11 @@ static void put_evidence(row *r, const arf_route_evidence *evidence)
     put(r, ARF_COL_RUNNER_UP, "%s", evidence->runner_up);
     if (!isnan(evidence->margin))
         arf_text_number(&r->cell[ARF_COL_MARGIN], evidence->margin, -1);
+    if (evidence->shift_tokens != 0) {
+        put(r, ARF_COL_SHIFT_TOKENS, "%lld", (long long)evidence->shift_tokens);
+        arf_text_number(&r->cell[ARF_COL_WARM_US], evidence->policy_us[ARF_WARM], -1);
+        arf_text_number(&r->cell[ARF_COL_DECODE_US], evidence->policy_us[ARF_DECODE], -1);
+    }
 }
 
 static arfuse_status add_route(const arf_profile *profile, arf_pattern pattern, int index,
@@ -175,8 +180,7 @@ static arfuse_status add_route(const arf_profile *profile, arf_pattern pattern, 
     put(&r, ARF_COL_FORMAT, ARF_CSV_ROUTES);
     put_key(&r, profile->set, &profile->shape, &profile->device);
     put_plan(&r, profile->set, profile->version, pattern, &route->plan);
-    put(&r, ARF_COL_MIN, "%lld",
-        (long long)(index == 0 ? routes->min_tokens : routes->route[index - 1].max_tokens + 1));
+    put(&r, ARF_COL_MIN, "%lld", (long long)arf_route_first(routes, index));
     if (route->max_tokens != ARF_OPEN_BOUND)
         put(&r, ARF_COL_MAX, "%lld", (long long)route->max_tokens);
     if (evidence->route_count[pattern] > 0)

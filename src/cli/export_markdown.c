@@ -38,6 +38,13 @@ static void add_summary(const char *path, const arf_profile *profile, arf_text *
     if (!isnan(evidence->regret_geomean) && !isnan(evidence->regret_max))
         arf_text_add(text, "Regret %.2g %% on average, %.2g %% at most.\n",
                      100 * evidence->regret_geomean, 100 * evidence->regret_max);
+    for (int i = 0; i < ARF_PATTERNS; i++)
+        if (evidence->mix[i].count > 0)
+            arf_text_add(text,
+                         "Token counts that change from call to call cost %s %+.1f %% (%+.1f to "
+                         "%+.1f).\n",
+                         arf_pattern_name((arf_pattern)i), 100 * evidence->mix[i].change,
+                         100 * evidence->mix[i].change_low, 100 * evidence->mix[i].change_high);
 }
 
 static void add_route(const arf_profile *profile, arf_pattern pattern, int index, arf_text *text)
@@ -47,9 +54,9 @@ static void add_route(const arf_profile *profile, arf_pattern pattern, int index
     const arf_route_evidence *evidence = profile->evidence.route_count[pattern] > 0
                                              ? &profile->evidence.route[pattern][index]
                                              : NULL;
-    char range[64], promise[64], protocol[96], bound[64] = "", next[96] = "";
+    char range[64], promise[64], protocol[96], bound[64] = "", next[96] = "", shift[128] = "";
     char tuning[ARF_PLAN_TEXT] = "not known";
-    arf_range_words(routes, index, range, sizeof range);
+    arf_route_words(routes, index, range, sizeof range);
     arf_promise_words(plan, promise, sizeof promise);
     snprintf(protocol, sizeof protocol, "%s%s", arf_protocol_name(plan->protocol), promise);
     if (evidence != NULL && evidence->bound_high > evidence->bound_low)
@@ -57,6 +64,8 @@ static void add_route(const arf_profile *profile, arf_pattern pattern, int index
                  (long long)evidence->bound_high);
     if (evidence != NULL && evidence->runner_up[0] != '\0' && !isnan(evidence->margin))
         snprintf(next, sizeof next, "%s %+.2g %%", evidence->runner_up, 100 * evidence->margin);
+    if (evidence != NULL && evidence->shift_tokens != 0)
+        arf_shift_words(evidence, shift, sizeof shift);
     if (!plan->tuning_null)
         arf_plan_tuning_text(profile->set, pattern, plan, tuning);
     arf_text_add(text, "|");
@@ -64,6 +73,7 @@ static void add_route(const arf_profile *profile, arf_pattern pattern, int index
     add_cell(text, protocol);
     add_cell(text, bound);
     add_cell(text, next);
+    add_cell(text, shift);
     add_cell(text, tuning);
     arf_text_add(text, "\n");
 }
@@ -78,8 +88,8 @@ arfuse_status arf_export_markdown(const char *path, const arf_profile *profile, 
             continue;
         arf_text_add(text,
                      "\n%s\n\n| tokens | protocol | bound lies in | next, at the nearest measured "
-                     "point | tuning |\n"
-                     "|---|---|---|---|---|\n",
+                     "point | both policies | tuning |\n"
+                     "|---|---|---|---|---|---|\n",
                      arf_pattern_name((arf_pattern)pattern));
         for (int i = 0; i < profile->routes[pattern].count; i++)
             add_route(profile, (arf_pattern)pattern, i, text);

@@ -10,17 +10,17 @@
 #include "cli/plan_text.h"
 #include "rules/knobs.h"
 
-/* A ratio of evidence; empty: not measured. */
-static arfuse_status take_ratio(const arf_import *import, int row, arf_column column, double *ratio,
-                                arf_error *error)
+/* A number of evidence; NaN of an empty cell: not measured. */
+static arfuse_status take_number(const arf_import *import, int row, arf_column column,
+                                 double *number, arf_error *error)
 {
     const char *cell = arf_import_cell(import, row, column);
     char *end = NULL;
-    *ratio = NAN;
+    *number = NAN;
     if (cell[0] == '\0')
         return ARFUSE_OK;
-    *ratio = strtod(cell, &end);
-    if (cell[strspn(cell, "0123456789.eE+-")] != '\0' || *end != '\0' || !isfinite(*ratio))
+    *number = strtod(cell, &end);
+    if (cell[strspn(cell, "0123456789.eE+-")] != '\0' || *end != '\0' || !isfinite(*number))
         return arf_import_refuse(import, row, error, "%s '%s', expected a number",
                                  arf_column_names[column][0], cell);
     return ARFUSE_OK;
@@ -35,12 +35,17 @@ static arfuse_status take_evidence(const arf_import *import, int row, arf_route_
                                &evidence->bound_high, error));
     snprintf(evidence->runner_up, sizeof evidence->runner_up, "%s",
              arf_import_cell(import, row, ARF_COL_RUNNER_UP));
-    return take_ratio(import, row, ARF_COL_MARGIN, &evidence->margin, error);
+    ARF_TRY(take_number(import, row, ARF_COL_MARGIN, &evidence->margin, error));
+    ARF_TRY(arf_import_integer(import, row, ARF_COL_SHIFT_TOKENS, 1, ARF_MAX_TOKENS,
+                               &evidence->shift_tokens, error));
+    ARF_TRY(take_number(import, row, ARF_COL_WARM_US, &evidence->policy_us[ARF_WARM], error));
+    return take_number(import, row, ARF_COL_DECODE_US, &evidence->policy_us[ARF_DECODE], error);
 }
 
 static bool says_something(const arf_route_evidence *evidence)
 {
-    return evidence->bound_high != 0 || evidence->runner_up[0] != '\0' || !isnan(evidence->margin);
+    return evidence->bound_high != 0 || evidence->runner_up[0] != '\0' ||
+           !isnan(evidence->margin) || evidence->shift_tokens != 0;
 }
 
 static arfuse_status take_route(const arf_import *import, int row, arf_profile *profile,

@@ -16,8 +16,6 @@
 #include "profile/parts.h"
 #include "rules/knobs.h"
 
-/* Times beyond are mistakes in every format of ours (profile/samples_text.c). */
-#define MAX_US 1e9
 #define MAX_ROWS 50000
 #define MAX_NAMES 16
 
@@ -154,7 +152,8 @@ static arfuse_status take_time(const arf_import *import, int row, const char *ce
         return ARFUSE_OK;
     }
     double us = strtod(cell, &end);
-    if (cell[strspn(cell, "0123456789.eE+-")] != '\0' || *end != '\0' || !(us > 0) || us > MAX_US)
+    if (cell[strspn(cell, "0123456789.eE+-")] != '\0' || *end != '\0' || !(us > 0) ||
+        us > ARF_MAX_US)
         return arf_import_refuse(import, row, error,
                                  "time '%s', expected microseconds above 0, or nan for a failure",
                                  cell);

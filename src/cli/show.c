@@ -7,6 +7,18 @@
 #include "profile/lookup.h"
 #include "rules/knobs.h"
 
+static void show_mix(arf_pattern pattern, const arf_mix_evidence *mix)
+{
+    if (mix->count == 0)
+        return;
+    printf("  mixed     %s: %.2f us a call, %+.1f %% (%+.1f to %+.1f) against each alone, at",
+           arf_pattern_name(pattern), mix->median_us, 100 * mix->change, 100 * mix->change_low,
+           100 * mix->change_high);
+    for (int i = 0; i < mix->count; i++)
+        printf("%s%lld", i == 0 ? " " : ",", (long long)mix->tokens[i]);
+    printf(" in turn\n");
+}
+
 static void show_evidence(const arf_evidence *evidence)
 {
     printf("  method    %s", arf_method_name(evidence->method));
@@ -21,6 +33,8 @@ static void show_evidence(const arf_evidence *evidence)
     if (!isnan(evidence->regret_geomean) && !isnan(evidence->regret_max))
         printf("  regret    %.2g %% on average, %.2g %% at most, against the best at each count\n",
                100 * evidence->regret_geomean, 100 * evidence->regret_max);
+    for (int i = 0; i < ARF_PATTERNS; i++)
+        show_mix((arf_pattern)i, &evidence->mix[i]);
     if (evidence->tool[0] != '\0')
         printf("  tool      %s\n", evidence->tool);
     if (evidence->driver[0] != '\0')
@@ -36,16 +50,22 @@ static void evidence_words(const arf_route_evidence *route, char *text, size_t s
         used += (size_t)snprintf(text, size, "  [bound in %lld-%lld]", (long long)route->bound_low,
                                  (long long)route->bound_high);
     if (route->runner_up[0] != '\0' && !isnan(route->margin))
-        snprintf(text + used, size - used, "  [next %s, %+.2g %% at the nearest measured point]",
-                 route->runner_up, 100 * route->margin);
+        used += (size_t)snprintf(text + used, size - used,
+                                 "  [next %s, %+.2g %% at the nearest measured point]",
+                                 route->runner_up, 100 * route->margin);
+    if (route->shift_tokens != 0) {
+        char shift[128];
+        arf_shift_words(route, shift, sizeof shift);
+        snprintf(text + used, size - used, "  [%s]", shift);
+    }
 }
 
 static void show_route(const arf_profile *profile, arf_pattern pattern, int index)
 {
     const arf_routes *routes = &profile->routes[pattern];
     const arf_plan *plan = &routes->route[index].plan;
-    char range[64], promise[64], tuning[512] = "tuning not known", evidence[128] = "", what[128];
-    arf_range_words(routes, index, range, sizeof range);
+    char range[64], promise[64], tuning[512] = "tuning not known", evidence[320] = "", what[128];
+    arf_route_words(routes, index, range, sizeof range);
     arf_promise_words(plan, promise, sizeof promise);
     if (!plan->tuning_null)
         arf_tuning_text(arf_knobs(profile->set, plan->protocol, pattern), &plan->tuning, tuning,

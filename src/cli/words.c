@@ -29,16 +29,27 @@ void arf_pattern_words(arf_pattern pattern, const arf_shape *shape, char *text, 
              shape->residual == ARF_ON ? " + residual" : "", norm);
 }
 
-void arf_range_words(const arf_routes *routes, int index, char *text, size_t size)
+void arf_range_words(int64_t low, int64_t high, char *text, size_t size)
 {
-    int64_t low = index == 0 ? routes->min_tokens : routes->route[index - 1].max_tokens + 1;
-    int64_t high = routes->route[index].max_tokens;
     if (high == ARF_OPEN_BOUND)
-        snprintf(text, size, "%lld-", (long long)low);
+        snprintf(text, size, "%lld and more", (long long)low);
     else if (low == high)
         snprintf(text, size, "%lld", (long long)low);
     else
         snprintf(text, size, "%lld-%lld", (long long)low, (long long)high);
+}
+
+void arf_route_words(const arf_routes *routes, int index, char *text, size_t size)
+{
+    arf_range_words(arf_route_first(routes, index), routes->route[index].max_tokens, text, size);
+}
+
+void arf_shift_words(const arf_route_evidence *route, char *text, size_t size)
+{
+    const double warm = route->policy_us[ARF_WARM], decode = route->policy_us[ARF_DECODE];
+    snprintf(text, size, "warm %.2f us, decode %.2f us (%+.1f %%) at %lld token%s", warm, decode,
+             (decode / warm - 1) * 100, (long long)route->shift_tokens,
+             route->shift_tokens == 1 ? "" : "s");
 }
 
 void arf_promise_words(const arf_plan *plan, char *text, size_t size)

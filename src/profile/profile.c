@@ -98,9 +98,11 @@ void arf_profile_free(arf_profile *profile)
 {
     if (profile == NULL)
         return;
-    for (int i = 0; i < ARF_PATTERNS; i++)
+    for (int i = 0; i < ARF_PATTERNS; i++) {
+        free(profile->evidence.mix_extra[i]);
         for (int j = 0; j < ARF_MAX_ROUTES; j++)
             free(profile->evidence.route_extra[i][j]);
+    }
     free(profile->evidence.extra);
     free(profile);
 }
@@ -122,9 +124,11 @@ arf_profile *arf_profile_copy(const arf_profile *profile)
     *copy = *profile;
     /* Every pointer becomes the copy's own or NULL, so that freeing it half way is safe. */
     bool whole = own(&copy->evidence.extra);
-    for (int i = 0; i < ARF_PATTERNS; i++)
+    for (int i = 0; i < ARF_PATTERNS; i++) {
+        whole &= own(&copy->evidence.mix_extra[i]);
         for (int j = 0; j < ARF_MAX_ROUTES; j++)
             whole &= own(&copy->evidence.route_extra[i][j]);
+    }
     if (!whole) {
         arf_profile_free(copy);
         return NULL;

@@ -48,7 +48,21 @@ typedef struct arf_route_evidence {
     char runner_up[ARF_NAME_TEXT]; /* protocol of the second best; "" none */
     /* (runner-up / winner) - 1 at the last point measured up to the bound; NaN unknown */
     double margin;
+    /* Microseconds a call under each policy, timed by turns at one token count; 0 tokens: not
+     * timed. */
+    int64_t shift_tokens;
+    double policy_us[ARF_POLICIES];
 } arf_route_evidence;
+
+/* What a pattern's routes take when the token count changes from call to call, as in service. */
+#define ARF_MAX_MIX 64
+typedef struct arf_mix_evidence {
+    int count;                   /* of tokens; 0: not timed */
+    int64_t tokens[ARF_MAX_MIX]; /* in the order of the calls */
+    double median_us;            /* a call */
+    /* That time over the mean of each token count alone, less 1, and the 95 % interval of it. */
+    double change, change_low, change_high;
+} arf_mix_evidence;
 
 typedef struct arf_evidence {
     arf_method method;
@@ -59,12 +73,14 @@ typedef struct arf_evidence {
     char driver[ARF_NAME_TEXT];
     char source_digest[ARF_NAME_TEXT];
     double noise, regret_geomean, regret_max; /* NaN: not measured */
+    arf_mix_evidence mix[ARF_PATTERNS];
     arf_route_evidence route[ARF_PATTERNS][ARF_MAX_ROUTES];
     int route_count[ARF_PATTERNS]; /* 0, or equal to the pattern's route count */
     /* Members this version does not know, as the text of one compact JSON object ("{...}"), kept
      * on rewriting; NULL: none. Owned by the profile. */
     char *extra;
-    /* The same for each route's entry. */
+    /* The same for each pattern's mix and each route's entry. */
+    char *mix_extra[ARF_PATTERNS];
     char *route_extra[ARF_PATTERNS][ARF_MAX_ROUTES];
 } arf_evidence;
 

@@ -5,14 +5,10 @@
 #include <string.h>
 
 #include "base/io.h"
+#include "profile/evidence.h"
 #include "profile/parts.h"
 
 #define FORMAT_VERSION 1
-
-const char *const arf_evidence_members[] = {
-    "method", "context",        "policy",     "tool",   "driver", "source_digest",
-    "noise",  "regret_geomean", "regret_max", "routes", NULL};
-const char *const arf_route_evidence_members[] = {"bound_interval", "runner_up", "margin", NULL};
 
 /* ---- head -------------------------------------------------------------------------------------
  */
@@ -86,118 +82,6 @@ static arfuse_status read_routes(const arf_json_value *root, arf_profile *profil
     return ARFUSE_OK;
 }
 
-/* ---- evidence
- * ------------------------------------------------------------------------------------ */
-
-/* What is not in `known`, as the text of one object; NULL when there is nothing. */
-static arfuse_status keep_unknown(const arf_json_value *object, const char *const *known,
-                                  char **extra, arf_error *error)
-{
-    arf_text text = {0};
-    arf_json_value member = {0};
-    const char *name;
-    while (arf_json_next(object, &member, &name)) {
-        int i = 0;
-        while (known[i] != NULL && strcmp(known[i], name) != 0)
-            i++;
-        if (known[i] != NULL)
-            continue;
-        char *value = arf_json_print(&member);
-        arf_text_add(&text, text.bytes == 0 ? "{" : ",");
-        arf_text_string(&text, name);
-        arf_text_add(&text, ":%s", value != NULL ? value : "");
-        text.failed |= value == NULL;
-        free(value);
-    }
-    if (text.bytes > 0)
-        arf_text_add(&text, "}");
-    if (text.failed) {
-        arf_text_free(&text);
-        return arf_fail(error, ARFUSE_FAILURE, "out of memory for %s", object->path);
-    }
-    *extra = text.data;
-    return ARFUSE_OK;
-}
-
-static arfuse_status read_ratio(const arf_json_value *object, const char *name, double low,
-                                double *ratio, arf_error *error)
-{
-    arf_json_value value;
-    ARF_TRY(arf_json_optional(object, name, &value, error));
-    return value.node == NULL ? ARFUSE_OK
-                              : arf_json_number(&value, low, ARF_MAX_RATIO, ratio, error);
-}
-
-static arfuse_status read_route_evidence(const arf_json_value *object, arf_route_evidence *route,
-                                         char **extra, arf_error *error)
-{
-    arf_json_value value;
-    ARF_TRY(arf_json_object(object, NULL, error));
-    ARF_TRY(arf_json_optional(object, "bound_interval", &value, error));
-    if (value.node != NULL) {
-        int count = 0;
-        ARF_TRY(arf_json_array(&value, &count, error));
-        if (count != 2)
-            return arf_fail(error, ARFUSE_PROFILE, "%s: %d numbers, expected 2", value.path, count);
-        arf_json_value low = arf_json_element(&value, 0), high = arf_json_element(&value, 1);
-        ARF_TRY(arf_json_integer(&low, 1, ARF_MAX_TOKENS, &route->bound_low, error));
-        ARF_TRY(arf_json_integer(&high, 1, ARF_MAX_TOKENS, &route->bound_high, error));
-    }
-    ARF_TRY(arf_read_text(object, "runner_up", route->runner_up, error));
-    ARF_TRY(read_ratio(object, "margin", -1.0, &route->margin, error));
-    return keep_unknown(object, arf_route_evidence_members, extra, error);
-}
-
-static arfuse_status read_evidence_routes(const arf_json_value *object, arf_evidence *evidence,
-                                          arf_error *error)
-{
-    static const char *const members[] = {"allreduce", "finalize", NULL};
-    ARF_TRY(arf_json_object(object, members, error));
-    for (int i = 0; i < ARF_PATTERNS; i++) {
-        arf_json_value list, entry = {0};
-        int count = 0;
-        ARF_TRY(arf_json_optional(object, arf_pattern_name((arf_pattern)i), &list, error));
-        if (list.node == NULL)
-            continue;
-        ARF_TRY(arf_json_array(&list, &count, error));
-        if (count > ARF_MAX_ROUTES)
-            return arf_fail(error, ARFUSE_PROFILE, "%s: %d entries, expected at most %d", list.path,
-                            count, ARF_MAX_ROUTES);
-        evidence->route_count[i] = count;
-        for (int j = 0; arf_json_next(&list, &entry, NULL); j++)
-            ARF_TRY(read_route_evidence(&entry, &evidence->route[i][j],
-                                        &evidence->route_extra[i][j], error));
-    }
-    return ARFUSE_OK;
-}
-
-static arfuse_status read_evidence(const arf_json_value *root, arf_evidence *evidence,
-                                   arf_error *error)
-{
-    arf_json_value object, value;
-    char method[ARF_NAME_TEXT];
-    ARF_TRY(arf_json_member(root, "evidence", &object, error));
-    ARF_TRY(arf_json_object(&object, NULL, error));
-    ARF_TRY(arf_json_member(&object, "method", &value, error));
-    ARF_TRY(arf_json_string(&value, method, sizeof method, error));
-    if (!arf_method_parse(method, &evidence->method))
-        return arf_fail(error, ARFUSE_PROFILE,
-                        "%s: \"%s\", expected measured, published, retargeted or default",
-                        value.path, method);
-    ARF_TRY(arf_read_text(&object, "context", evidence->context, error));
-    ARF_TRY(arf_read_policy(&object, &evidence->policy, &evidence->has_policy, error));
-    ARF_TRY(arf_read_text(&object, "tool", evidence->tool, error));
-    ARF_TRY(arf_read_text(&object, "driver", evidence->driver, error));
-    ARF_TRY(arf_read_text(&object, "source_digest", evidence->source_digest, error));
-    ARF_TRY(read_ratio(&object, "noise", 0, &evidence->noise, error));
-    ARF_TRY(read_ratio(&object, "regret_geomean", 0, &evidence->regret_geomean, error));
-    ARF_TRY(read_ratio(&object, "regret_max", 0, &evidence->regret_max, error));
-    ARF_TRY(arf_json_optional(&object, "routes", &value, error));
-    if (value.node != NULL)
-        ARF_TRY(read_evidence_routes(&value, evidence, error));
-    return keep_unknown(&object, arf_evidence_members, &evidence->extra, error);
-}
-
 /* ---- whole files
  * ---------------------------------------------------------------------------------- */
 
@@ -214,7 +98,7 @@ static arfuse_status read_root(const arf_json_value *root, arf_profile *profile,
     ARF_TRY(arf_json_member(root, "numerics", &value, error));
     ARF_TRY(arf_read_numerics(&value, &profile->numerics, error));
     ARF_TRY(read_routes(root, profile, error));
-    ARF_TRY(read_evidence(root, &profile->evidence, error));
+    ARF_TRY(arf_read_evidence(root, &profile->evidence, error));
     return arf_profile_validate(profile, error);
 }
 

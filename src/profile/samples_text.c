@@ -11,8 +11,6 @@
 #include "profile/samples.h"
 
 #define FORMAT_VERSION 1
-/* A time of one call: more than a thousand seconds is a mistake. */
-#define MAX_US 1e9
 #define MAX_CALLS 1000000
 #define MAX_MHZ 100000
 
@@ -164,7 +162,7 @@ static arfuse_status read_times(const arf_json_value *root, arf_sample *sample, 
         return arf_fail(error, ARFUSE_PROFILE, "$.us: %d times, expected %s", sample->rounds,
                         timed ? "1 to 256" : "none (it was not timed)");
     for (int i = 0; arf_json_next(&list, &element, NULL); i++)
-        ARF_TRY(arf_json_number(&element, 0, MAX_US, &us[i], error));
+        ARF_TRY(arf_json_number(&element, 0, ARF_MAX_US, &us[i], error));
     sample->us = us;
     return ARFUSE_OK;
 }

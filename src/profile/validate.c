@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the format demands of the values as a whole; parts_check.c judges the pieces. */
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "profile/evidence.h"
 #include "profile/parts.h"
 
 #define REFUSE(...) arf_fail(error, ARFUSE_PROFILE, __VA_ARGS__)
@@ -87,94 +87,6 @@ static arfuse_status check_numerics(const arf_profile *profile, arf_error *error
     return ARFUSE_OK;
 }
 
-/* ---- evidence
- * ------------------------------------------------------------------------------------- */
-
-/* Unknown members, as text: an object none of whose members the writer prints itself. */
-static arfuse_status check_extra(const char *path, const char *extra, const char *const *known,
-                                 arf_error *error)
-{
-    arf_json *json = NULL;
-    if (extra == NULL)
-        return ARFUSE_OK;
-    arfuse_status status = arf_json_parse(extra, strlen(extra), &json, error);
-    if (status == ARFUSE_OK) {
-        arf_json_value root = arf_json_root(json), member = {0};
-        const char *name;
-        status = arf_json_object(&root, NULL, error);
-        while (status == ARFUSE_OK && arf_json_next(&root, &member, &name))
-            for (int i = 0; known[i] != NULL; i++)
-                if (strcmp(known[i], name) == 0)
-                    status = REFUSE("member \"%s\" is known, expected unknown ones only", name);
-    }
-    if (status != ARFUSE_OK)
-        arf_error_prefix(error, "%s: kept members", path);
-    arf_json_free(json);
-    return status;
-}
-
-/* NaN: not measured. */
-static arfuse_status check_ratio(const char *path, double value, double low, arf_error *error)
-{
-    if (isnan(value) || (value >= low && value <= ARF_MAX_RATIO))
-        return ARFUSE_OK;
-    return REFUSE("%s: %g, expected a number from %g to %g", path, value, low, ARF_MAX_RATIO);
-}
-
-static arfuse_status check_route_evidence(const arf_route_evidence *route, int64_t bound,
-                                          const char *path, arf_error *error)
-{
-    char member[PATH + 16];
-    arf_protocol protocol;
-    bool unknown = route->bound_low == 0 && route->bound_high == 0;
-    if (!unknown && (route->bound_low < 1 || route->bound_high < route->bound_low ||
-                     route->bound_high > ARF_MAX_TOKENS))
-        return REFUSE("%s.bound_interval: [%lld, %lld], expected two token counts in ascending "
-                      "order",
-                      path, (long long)route->bound_low, (long long)route->bound_high);
-    /* An edited bound would else carry the measurement of another. */
-    if (!unknown && bound != ARF_OPEN_BOUND &&
-        (bound < route->bound_low || bound > route->bound_high))
-        return REFUSE("%s.bound_interval: [%lld, %lld], expected one that holds the route's "
-                      "max_tokens, which is %lld",
-                      path, (long long)route->bound_low, (long long)route->bound_high,
-                      (long long)bound);
-    if (route->runner_up[0] != '\0' && !arf_protocol_parse(route->runner_up, &protocol))
-        return REFUSE("%s.runner_up: \"%.40s\", expected a protocol or separate", path,
-                      route->runner_up);
-    snprintf(member, sizeof member, "%s.margin", path);
-    return check_ratio(member, route->margin, -1.0, error);
-}
-
-static arfuse_status check_evidence(const arf_profile *profile, arf_error *error)
-{
-    const arf_evidence *evidence = &profile->evidence;
-    char path[PATH];
-    ARF_TRY(arf_check_text("$.evidence.context", evidence->context, error));
-    ARF_TRY(arf_check_text("$.evidence.tool", evidence->tool, error));
-    ARF_TRY(arf_check_text("$.evidence.driver", evidence->driver, error));
-    ARF_TRY(arf_check_text("$.evidence.source_digest", evidence->source_digest, error));
-    ARF_TRY(check_ratio("$.evidence.noise", evidence->noise, 0, error));
-    ARF_TRY(check_ratio("$.evidence.regret_geomean", evidence->regret_geomean, 0, error));
-    ARF_TRY(check_ratio("$.evidence.regret_max", evidence->regret_max, 0, error));
-    ARF_TRY(check_extra("$.evidence", evidence->extra, arf_evidence_members, error));
-    for (int i = 0; i < ARF_PATTERNS; i++) {
-        const char *name = arf_pattern_name((arf_pattern)i);
-        int count = evidence->route_count[i];
-        if (count != 0 && count != profile->routes[i].count)
-            return REFUSE("$.evidence.routes.%s: %d entries, expected %d, one a route", name, count,
-                          profile->routes[i].count);
-        for (int j = 0; j < count; j++) {
-            snprintf(path, sizeof path, "$.evidence.routes.%s[%d]", name, j);
-            ARF_TRY(check_route_evidence(&evidence->route[i][j],
-                                         profile->routes[i].route[j].max_tokens, path, error));
-            ARF_TRY(
-                check_extra(path, evidence->route_extra[i][j], arf_route_evidence_members, error));
-        }
-    }
-    return ARFUSE_OK;
-}
-
 arfuse_status arf_profile_validate(const arf_profile *profile, arf_error *error)
 {
     bool published = profile->evidence.method == ARF_PUBLISHED;
@@ -191,5 +103,5 @@ arfuse_status arf_profile_validate(const arf_profile *profile, arf_error *error)
     if (profile->routes[ARF_ALLREDUCE].count + profile->routes[ARF_FINALIZE].count == 0)
         return REFUSE("$.routes: no route in either pattern, expected at least one");
     ARF_TRY(check_numerics(profile, error));
-    return check_evidence(profile, error);
+    return arf_check_evidence(profile, error);
 }

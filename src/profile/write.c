@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "profile/write.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/io.h"
+#include "profile/evidence.h"
 #include "profile/lookup.h"
 #include "profile/parts.h"
 #include "profile/read.h"
@@ -44,110 +44,6 @@ static void write_routes(arf_text *text, const arf_profile *profile)
     arf_text_add(text, "  },\n");
 }
 
-/* Each member of evidence begins with this; `gap` is what stands before the first. */
-static void begin_member(arf_text *text, const char **gap, const char *next, const char *name)
-{
-    arf_text_add(text, "%s", *gap);
-    *gap = next;
-    arf_text_string(text, name);
-    arf_text_add(text, ": ");
-}
-
-static void write_text(arf_text *text, const char **gap, const char *next, const char *name,
-                       const char *value)
-{
-    if (value[0] == '\0')
-        return;
-    begin_member(text, gap, next, name);
-    arf_text_string(text, value);
-}
-
-static void write_ratio(arf_text *text, const char **gap, const char *next, const char *name,
-                        double value)
-{
-    if (isnan(value))
-        return;
-    begin_member(text, gap, next, name);
-    arf_text_number(text, value, -1);
-}
-
-/* Members that this version does not know, as they were. */
-static void write_extra(arf_text *text, const char **gap, const char *next, const char *extra)
-{
-    arf_json *json = NULL;
-    const char *name;
-    if (extra == NULL)
-        return;
-    if (arf_json_parse(extra, strlen(extra), &json, NULL) != ARFUSE_OK) {
-        text->failed = true; /* it was validated before: memory ran out */
-        return;
-    }
-    arf_json_value root = arf_json_root(json), member = {0};
-    while (arf_json_next(&root, &member, &name)) {
-        char *value = arf_json_print(&member);
-        begin_member(text, gap, next, name);
-        arf_text_add(text, "%s", value != NULL ? value : "");
-        text->failed |= value == NULL;
-        free(value);
-    }
-    arf_json_free(json);
-}
-
-static void write_route_evidence(arf_text *text, const arf_evidence *evidence, int pattern,
-                                 int index)
-{
-    const arf_route_evidence *route = &evidence->route[pattern][index];
-    const char *gap = "{ ", *next = ", ";
-    arf_text_add(text, "        ");
-    if (route->bound_high != 0) {
-        begin_member(text, &gap, next, "bound_interval");
-        arf_text_add(text, "[%lld, %lld]", (long long)route->bound_low,
-                     (long long)route->bound_high);
-    }
-    write_text(text, &gap, next, "runner_up", route->runner_up);
-    write_ratio(text, &gap, next, "margin", route->margin);
-    write_extra(text, &gap, next, evidence->route_extra[pattern][index]);
-    arf_text_add(text, gap == next ? " }" : "{}");
-    arf_text_add(text, "%s\n", index + 1 < evidence->route_count[pattern] ? "," : "");
-}
-
-static void write_evidence_routes(arf_text *text, const arf_evidence *evidence)
-{
-    const char *gap = "{\n      ";
-    for (int i = 0; i < ARF_PATTERNS; i++) {
-        if (evidence->route_count[i] == 0)
-            continue;
-        begin_member(text, &gap, ",\n      ", arf_pattern_name((arf_pattern)i));
-        arf_text_add(text, "[\n");
-        for (int j = 0; j < evidence->route_count[i]; j++)
-            write_route_evidence(text, evidence, i, j);
-        arf_text_add(text, "      ]");
-    }
-    arf_text_add(text, "\n    }");
-}
-
-static void write_evidence(arf_text *text, const arf_evidence *evidence)
-{
-    const char *gap = "    ", *next = ",\n    ";
-    arf_text_add(text, "  \"evidence\": {\n");
-    write_text(text, &gap, next, "method", arf_method_name(evidence->method));
-    write_text(text, &gap, next, "context", evidence->context);
-    if (evidence->has_policy)
-        write_text(text, &gap, next, "policy", arf_policy_name(evidence->policy));
-    write_text(text, &gap, next, "tool", evidence->tool);
-    write_text(text, &gap, next, "driver", evidence->driver);
-    write_text(text, &gap, next, "source_digest", evidence->source_digest);
-    write_ratio(text, &gap, next, "noise", evidence->noise);
-    write_ratio(text, &gap, next, "regret_geomean", evidence->regret_geomean);
-    write_ratio(text, &gap, next, "regret_max", evidence->regret_max);
-    write_extra(text, &gap, next, evidence->extra);
-    if (evidence->route_count[ARF_ALLREDUCE] + evidence->route_count[ARF_FINALIZE] > 0) {
-        begin_member(text, &gap, next, "routes");
-        write_evidence_routes(text, evidence);
-    }
-    arf_text_add(text, "\n  }\n");
-}
-
 arfuse_status arf_profile_print(const arf_profile *profile, arf_text *text, arf_error *error)
 {
     ARF_TRY(arf_profile_validate(profile, error));
@@ -160,7 +56,7 @@ arfuse_status arf_profile_print(const arf_profile *profile, arf_text *text, arf_
     arf_write_device(&made, &profile->device);
     arf_text_add(&made, ",\n  \"numerics\": \"%s\",\n", arf_numerics_name(profile->numerics));
     write_routes(&made, profile);
-    write_evidence(&made, &profile->evidence);
+    arf_write_evidence(&made, &profile->evidence);
     arf_text_add(&made, "}\n");
     if (made.failed) {
         arf_text_free(&made);

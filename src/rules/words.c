@@ -89,3 +89,8 @@ int arf_route_of(const arf_routes *routes, int64_t tokens)
     }
     return low < routes->count ? low : -1;
 }
+
+int64_t arf_route_first(const arf_routes *routes, int index)
+{
+    return index == 0 ? routes->min_tokens : routes->route[index - 1].max_tokens + 1;
+}

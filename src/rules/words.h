@@ -129,5 +129,7 @@ bool arf_plan_equal(arf_set set, arf_pattern pattern, const arf_plan *a, const a
  * above the last bound, below min_tokens, or no route at all).
  */
 int arf_route_of(const arf_routes *routes, int64_t tokens);
+/* The fewest tokens that a route serves. */
+int64_t arf_route_first(const arf_routes *routes, int index);
 
 #endif

@@ -7,11 +7,6 @@
 #include "rules/knobs.h"
 #include "runtime/explain.h"
 
-static int64_t route_from(const arf_routes *routes, int route)
-{
-    return route == 0 ? routes->min_tokens : routes->route[route - 1].max_tokens + 1;
-}
-
 /* Why a call is not fused, or which rule brought it to its route. */
 static void reason_text(const arfuse_workspace *workspace, arf_pattern pattern,
                         const arfuse_call *call, const arf_service *service, char *text,
@@ -94,7 +89,7 @@ arfuse_status arfuse_explain(const arfuse_workspace *workspace, arfuse_pattern p
             text, size,
             "%s: %s%s%s%s, route %d of %d for %" PRId64 " to %" PRId64 " tokens, %s, from %s", what,
             plan, pieces, why[0] ? ", since " : "", why, service.route + 1, routes->count,
-            route_from(routes, service.route), routes->route[service.route].max_tokens,
+            arf_route_first(routes, service.route), routes->route[service.route].max_tokens,
             arf_method_name(workspace->choice.method[own]), workspace->choice.source[own]);
     }
     return written >= 0 && (size_t)written < size ? ARFUSE_OK : ARFUSE_USAGE;

@@ -159,11 +159,22 @@ static arfuse_status time_both(arf_bench *bench, const arf_run *run, double dead
     return ARFUSE_OK;
 }
 
-arfuse_status arf_shift(arf_bench *bench, const arf_profile *profile, double deadline,
-                        arf_error *error)
+static arf_policy other_than(arf_policy policy)
+{
+    return policy == ARF_WARM ? ARF_DECODE : ARF_WARM;
+}
+
+static void take_shift(const double us[2], arf_policy policy, int64_t tokens,
+                       arf_route_evidence *evidence)
+{
+    evidence->shift_tokens = tokens;
+    evidence->policy_us[policy] = arf_sample_round(us[0]);
+    evidence->policy_us[other_than(policy)] = arf_sample_round(us[1]);
+}
+
+arfuse_status arf_shift(arf_bench *bench, arf_profile *profile, double deadline, arf_error *error)
 {
     const arf_policy policy = bench->tuner->options->policy;
-    const arf_policy other = policy == ARF_WARM ? ARF_DECODE : ARF_WARM;
     /* On the host device the filler delays each rank by more than a call takes, by another amount:
      * what is left after taking it off is chance. */
     if (bench->tuner->key.link == ARF_LINK_SHM)
@@ -180,12 +191,14 @@ arfuse_status arf_shift(arf_bench *bench, const arf_profile *profile, double dea
             if (seconds > deadline)
                 return ARFUSE_OK;
             ARF_TRY(time_both(bench, &run, deadline, us, error));
-            if (isfinite(us[0]) && isfinite(us[1]))
-                arf_voice_note("%s %s of %" PRId64 " token%s: %s %.2f us, %s %.2f us (%+.1f %%)",
-                               arf_pattern_name((arf_pattern)p),
-                               arf_protocol_name(route->plan.protocol), tokens, ARF_PLURAL(tokens),
-                               arf_policy_name(policy), us[0], arf_policy_name(other), us[1],
-                               (us[1] / us[0] - 1) * 100);
+            if (!(us[0] > 0 && us[1] > 0)) /* NaN, or lost in the noise of the filler */
+                continue;
+            take_shift(us, policy, tokens, &profile->evidence.route[p][i]);
+            arf_voice_note("%s %s of %" PRId64 " token%s: %s %.2f us, %s %.2f us (%+.1f %%)",
+                           arf_pattern_name((arf_pattern)p),
+                           arf_protocol_name(route->plan.protocol), tokens, ARF_PLURAL(tokens),
+                           arf_policy_name(policy), us[0], arf_policy_name(other_than(policy)),
+                           us[1], (us[1] / us[0] - 1) * 100);
         }
     }
     return ARFUSE_OK;

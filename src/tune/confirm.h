@@ -20,9 +20,9 @@ arf_run arf_route_run(const arf_profile *profile, arf_pattern pattern, int64_t t
 
 /*
  * Times each route at the middle of its range under --policy and under the other one, and says the
- * shift. Stops at the deadline (seconds since the run began). Nothing on the host device.
+ * shift and puts it into the evidence. Stops at the deadline (seconds since the run began). Nothing
+ * on the host device.
  */
-arfuse_status arf_shift(arf_bench *bench, const arf_profile *profile, double deadline,
-                        arf_error *error);
+arfuse_status arf_shift(arf_bench *bench, arf_profile *profile, double deadline, arf_error *error);
 
 #endif

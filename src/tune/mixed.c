@@ -51,22 +51,37 @@ static arfuse_status play(arf_bench *bench, const arf_run *run, int calls, int64
     return fatal ? arf_fail(error, own.status, "%s", own.text) : ARFUSE_OK;
 }
 
-static void tell(arf_pattern pattern, const int64_t *tokens, const double *us, const double *ratio,
-                 int rounds)
+/* False, and nothing taken, where a part took no time at all: under the decode policy what is left
+ * of a short call beside its filler may come to that. */
+static bool take(const int64_t *tokens, const double *us, const double *ratio, int rounds,
+                 arf_mix_evidence *mix)
 {
-    char list[160] = "";
-    double low, high;
-    for (int i = 0; i < ARF_MIXED_RUNS; i++)
-        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%" PRId64, i > 0 ? "," : "",
-                 tokens[i]);
-    arf_median_interval(ratio, rounds, &low, &high);
-    arf_voice_note("%s at M=%s in turn: %.2f us a call, %+.1f %% (%+.1f to %+.1f) against each "
-                   "alone",
-                   arf_pattern_name(pattern), list, arf_median(us, rounds),
-                   (arf_median(ratio, rounds) - 1) * 100, (low - 1) * 100, (high - 1) * 100);
+    for (int i = 0; i < rounds; i++)
+        if (!isfinite(ratio[i]))
+            return false;
+    mix->count = ARF_MIXED_RUNS;
+    memcpy(mix->tokens, tokens, ARF_MIXED_RUNS * sizeof *tokens);
+    mix->median_us = arf_sample_round(arf_median(us, rounds));
+    mix->change = arf_median(ratio, rounds) - 1;
+    arf_median_interval(ratio, rounds, &mix->change_low, &mix->change_high);
+    mix->change_low -= 1;
+    mix->change_high -= 1;
+    return true;
 }
 
-static arfuse_status mix_pattern(arf_bench *bench, const arf_profile *profile, arf_pattern pattern,
+static void tell(arf_pattern pattern, const arf_mix_evidence *mix)
+{
+    char list[160] = "";
+    for (int i = 0; i < mix->count; i++)
+        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%" PRId64, i > 0 ? "," : "",
+                 mix->tokens[i]);
+    arf_voice_note("%s at M=%s in turn: %.2f us a call, %+.1f %% (%+.1f to %+.1f) against each "
+                   "alone",
+                   arf_pattern_name(pattern), list, mix->median_us, mix->change * 100,
+                   mix->change_low * 100, mix->change_high * 100);
+}
+
+static arfuse_status mix_pattern(arf_bench *bench, arf_profile *profile, arf_pattern pattern,
                                  double deadline, arf_error *error)
 {
     const arf_tuner *tuner = bench->tuner;
@@ -104,13 +119,12 @@ static arfuse_status mix_pattern(arf_bench *bench, const arf_profile *profile, a
         rounds++;
         ARF_TRY(arf_tuner_seconds(tuner, &now, error));
     }
-    if (rounds >= LEAST_ROUNDS)
-        tell(pattern, tokens, us, ratio, rounds);
+    if (rounds >= LEAST_ROUNDS && take(tokens, us, ratio, rounds, &profile->evidence.mix[pattern]))
+        tell(pattern, &profile->evidence.mix[pattern]);
     return ARFUSE_OK;
 }
 
-arfuse_status arf_mixed(arf_bench *bench, const arf_profile *profile, double deadline,
-                        arf_error *error)
+arfuse_status arf_mixed(arf_bench *bench, arf_profile *profile, double deadline, arf_error *error)
 {
     for (int p = 0; p < ARF_PATTERNS; p++)
         if (profile->routes[p].count > 0)

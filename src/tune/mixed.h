@@ -8,10 +8,9 @@
 
 /*
  * Collective. Each pattern's routes at a seeded mix of token counts, in turn in one graph or loop,
- * beside the same calls of each token count alone, by turns; says the ratio. Stops at the deadline
- * (seconds since the run began); too few rounds say nothing.
+ * beside the same calls of each token count alone, by turns; says the ratio and puts it into the
+ * evidence. Stops at the deadline (seconds since the run began); too few rounds say nothing.
  */
-arfuse_status arf_mixed(arf_bench *bench, const arf_profile *profile, double deadline,
-                        arf_error *error);
+arfuse_status arf_mixed(arf_bench *bench, arf_profile *profile, double deadline, arf_error *error);
 
 #endif

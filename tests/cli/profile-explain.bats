@@ -37,10 +37,29 @@ route() {
     [[ $output == *"fewer "*"not served by this profile"* ]]
     [[ $output == *"5-23 "*"ll (low latency), multicast-store, numerics library"* ]]
     [[ $output == *"tuning not known"* ]]
-    [[ $output == *"24- "*"ht (high throughput)"* ]]
-    [[ $output != *"more "* ]]
+    [[ $output == *"24 and more "*"ht (high throughput)"* ]]
+    ! grep -q "^  more " <<<"$output"
     run "$program" show "$good/dense.json"
     [[ $output == *"no routes: a dense model"* ]]
+}
+
+@test "show and explain give the mixed segment and both policies" {
+    run "$program" show "$good/both_policies.json"
+    [[ $output == *"mixed     allreduce: 11.48 us a call, +1.3 % (+0.4 to +2.1) against each alone, at 3,190,12,1,44,7,256,90 in turn"$'\n'* ]]
+    [[ $output == *"mixed     finalize: 5.50 us a call, -0.2 % (-1.0 to +0.6) against each alone, at 2,1 in turn"$'\n'* ]]
+    grep -qE '^  1-12 +ll .*  \[warm 4.21 us, decode 5.83 us \(\+38.5 %\) at 3 tokens\]$' <<<"$output"
+    [ "$(grep -c 'warm .* decode ' <<<"$output")" = 2 ] # of the routes that were timed
+    run "$program" explain --tokens 5 --pattern allreduce "$good/both_policies.json"
+    [ "$(grep -c '^  shift   warm 4.21 us, decode 5.83 us (+38.5 %) at 3 tokens$' <<<"$output")" = 1 ]
+    run "$program" explain --tokens 5 --pattern finalize "$good/both_policies.json"
+    [[ $output != *"shift"* ]]
+    run "$program" show "$good/measured.json"
+    [[ $output != *"mixed"* && $output != *"decode"* ]]
+}
+
+@test "explain says how far an open bound reaches" {
+    run "$program" explain --tokens 24 --pattern allreduce "$good/published.json"
+    [[ $output == *"routes.allreduce[1] serves 24 tokens and more: its bound is open"* ]]
 }
 
 @test "explain changes its answer exactly at the bounds" {

@@ -25,6 +25,31 @@ check "the last line says how to load it" \
 check "progress counts points" [ "$(grep -cE '^arfuse-tune: \[1/6\] allreduce M=1: ' "$work/err")" -eq 1 ]
 check "calls of mixed sizes are timed together, in both patterns" \
     [ "$(grep -cE '^arfuse-tune: (allreduce|finalize) at M=[0-9]+(,[0-9]+){7} in turn: .* against each alone$' "$work/err")" -eq 2 ]
+check "what the mix took is in the evidence of both patterns, as it was said" python3 - "$work/p8/$file.json" "$work/err" <<'END'
+import json, re, sys
+mixed = json.load(open(sys.argv[1]))["evidence"]["mixed"]
+said = re.findall(r"(\w+) at M=([\d,]+) in turn: ([\d.]+) us a call, (\S+) % \((\S+) to (\S+)\)", open(sys.argv[2]).read())
+assert {row[0] for row in said} == set(mixed) == {"allreduce", "finalize"}
+for pattern, tokens, us, *changes in said:
+    mix = mixed[pattern]
+    assert mix["tokens"] == [int(t) for t in tokens.split(",")]
+    assert f'{mix["median_us"]:.2f}' == us
+    assert [f"{100 * c:+.1f}" for c in (mix["change"], *mix["change_interval"])] == changes
+END
+check "every route's time under both policies is in the evidence, as it was said" python3 - "$work/p8/$file.json" "$work/err" <<'END'
+import json, re, sys
+profile, text = json.load(open(sys.argv[1])), open(sys.argv[2]).read()
+said = re.findall(r"(\w+) (\w+) of (\d+) tokens?: warm ([\d.]+) us, decode ([\d.]+) us", text)
+kept, routes = [], 0
+for pattern, list in profile["evidence"]["routes"].items():
+    first = 1
+    for route, entry in zip(profile["routes"][pattern], list):
+        assert first <= entry["shift_tokens"] <= route["max_tokens"]
+        first = route["max_tokens"] + 1
+        kept.append((pattern, route.get("protocol", "separate"), str(entry["shift_tokens"]),
+                     f'{entry["warm_us"]:.2f}', f'{entry["decode_us"]:.2f}'))
+assert kept and said == kept
+END
 check "progress is plain lines" [ "$(grep -c "$(printf '[\r\033]')" "$work/err")" -eq 0 ]
 check "the profile is valid" "$BUILD/arfuse-profile" check "$work/p8/$file.json"
 run_tune 8 "${shape[@]}" --device model:default --output "$work/v" --verbose
