@@ -20,6 +20,7 @@
 #include "device/cuda/ranges.h"
 #include "device/cuda/recipe.h"
 #include "device/cuda/symmetric.h"
+#include "device/cuda/timed_graphs.h"
 #include "device/device.h"
 #include "device/order.h"
 
@@ -112,6 +113,7 @@ struct arf_cuda_space {
     uint32_t busy_number;           /* of this space there */
     arf_ready_step order;           /* writes busy */
     arf_ready_step barrier, filler; /* of timing; function NULL until first used */
+    arf_timed_graphs timed;
 
     /* Device memory [tokens], where kernels write 1 / rms of a local rank; only tests set it. */
     float *inverse_rms[ARF_VIEW_LOCAL_RANKS];

@@ -151,6 +151,7 @@ void arf_cuda_space_destroy(arf_space *base)
     if (arf_cuda_enter(device, NULL) == ARFUSE_OK) {
         /* Kernels of the caller's streams may still read the mailboxes. */
         driver->cuCtxSynchronize();
+        arf_timed_drop(&space->timed, driver);
         for (int i = 0; i < space->kernels; i++)
             driver->cuModuleUnload(space->kernel[i].module);
         if (space->stream != NULL)
