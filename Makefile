@@ -11,7 +11,6 @@
 #
 # CUDA=auto|0|1       with the CUDA device: when cuda.h is found (default), never, or an error
 # CUDA_HOME=DIR       where the toolkit is (default /usr/local/cuda)
-# HT=1                the CUDA device runs HT, which no GPU has verified yet (cuda_device.h)
 # DEBUG=1 ASAN=1 TSAN=1 UBSAN is part of ASAN; COVERAGE=1; WERROR=1; V=1 shows commands
 #
 # Default flags build into build/, every other set into build/<flags>/, so that nothing stale mixes.
@@ -45,7 +44,7 @@ endif
 
 flavour := $(strip $(if $(filter 0,$(CUDA)),nocuda) $(if $(filter 1,$(DEBUG)),debug) \
              $(if $(filter 1,$(ASAN)),asan) $(if $(filter 1,$(TSAN)),tsan) \
-             $(if $(filter 1,$(HT)),ht) $(if $(filter 1,$(COVERAGE)),coverage) $(if $(filter aarch64%,$(CC)),aarch64))
+             $(if $(filter 1,$(COVERAGE)),coverage) $(if $(filter aarch64%,$(CC)),aarch64))
 empty :=
 comma := ,
 space := $(empty) $(empty)
@@ -59,7 +58,6 @@ CFLAGS_ALL := -std=c17 -D_GNU_SOURCE -Isrc -I$(OBJ) -fPIC -fvisibility=hidden -f
   -pthread -MMD -MP -DARF_VERSION='"$(VERSION)"' -DARF_PREFIX='"$(PREFIX)"' \
   -DARF_DATADIR='"$(DATADIR)"' \
   $(if $(with_cuda),-DARF_CUDA -I. -isystem $(CUDA_HOME)/include) \
-  $(if $(filter 1,$(HT)),-DARF_CUDA_RUNS_HT=1) \
   $(if $(filter 1,$(DEBUG)),-O0 -g3,-O2 -g) $(if $(filter 1,$(WERROR)),-Werror) \
   $(if $(filter 1,$(ASAN)),-fsanitize=address$(comma)undefined -fno-sanitize-recover=all \
     -fno-omit-frame-pointer) \

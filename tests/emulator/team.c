@@ -400,6 +400,8 @@ static void launch_step(team_state *state, const team_call *call, const team_pla
                              .reducers = step->reducers};
     if (call->data.weights_type == ARFUSE_WEIGHTS_FP32)
         parameters->flags |= ARF_WEIGHTS_ARE_FP32;
+    if (step->resident && emu_random(state->engine, 4) == 0)
+        parameters->flags |= ARF_TRIGGER_NEVER;
     arf_operand_table *table = take(state, sizeof *table, 0);
     for (int local = 0; local < step->local_ranks; local++) {
         const int rank = process * step->local_ranks + local;
@@ -558,8 +560,9 @@ static void describe_call(const team_state *state, int index, char *text, size_t
              (long long)call->tokens, arf_trial_kind_name(call->data.kind));
 }
 
-/* After a process was lost: the calls before are right, those behind it NaN, and the one in
- * question is one or the other row by row. */
+/* After a process was lost: the calls before are right, those behind it NaN. The one in question is
+ * NaN too when it did nothing of that call, since every row needs its contribution; else it is one
+ * or the other row by row. */
 static bool check_rank(const team_state *state, int rank, char *why, size_t room)
 {
     const team_story *story = state->story;
@@ -573,7 +576,7 @@ static bool check_rank(const team_state *state, int rank, char *why, size_t room
         if (story->lost < 0 || i < story->lost_at) {
             if (check_call(state, call, rank, false, what, sizeof what))
                 continue;
-        } else if (i == story->lost_at) {
+        } else if (i == story->lost_at && story->lost_steps > 0) {
             if (check_call(state, call, rank, true, what, sizeof what))
                 continue;
         } else if (all_nan(call->seen[rank].residual_out, call->tokens * hidden) &&

@@ -165,8 +165,6 @@ bool gpu_ht_plan(const arf_shape *shape, arf_pattern pattern, int which, arf_pla
 {
     static arf_plans seeds;
     const arf_problem problem = {.set = ARF_SET_ARFUSE, .shape = *shape};
-    if (!ARF_CUDA_RUNS_HT)
-        return false;
     arf_seeds(&problem, pattern, ARF_HT, &seeds);
     if (seeds.count > 0)
         *plan = seeds.plan[which % seeds.count];

@@ -41,8 +41,7 @@ arfuse_status gpu_finish(arf_cuda_space *space, arf_error *error);
 
 /* A plan of the set `arfuse` with every knob at its fallback; and one knob of it changed. */
 arf_plan gpu_plan(arf_protocol protocol, arf_pattern pattern);
-/* One of the HT plans that a search of this shape begins with; false: the shape has none, or this
- * build does not run HT (ARF_CUDA_RUNS_HT). */
+/* One of the HT plans that a search of this shape begins with; false: the shape has none. */
 bool gpu_ht_plan(const arf_shape *shape, arf_pattern pattern, int which, arf_plan *plan);
 void gpu_set(arf_plan *plan, arf_pattern pattern, const char *knob, int value);
 /* Prepares a launch's plan, and for a separate finalize the LL allreduce behind it. */

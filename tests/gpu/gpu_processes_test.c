@@ -401,9 +401,11 @@ static void run_all(const char *only)
         {.name = "stress", .run = run_stress},
         {.name = "stopped rank, ll", .run = run_lost, .form = 0, .tokens = 5, .stopped = true},
         {.name = "stopped rank, bt", .run = run_lost, .form = 4, .tokens = 1, .stopped = true},
+        {.name = "stopped rank, ht", .run = run_lost, .form = 10, .tokens = 5, .stopped = true},
         {.name = "dead rank, ll", .run = run_lost, .form = 0, .tokens = 5},
         {.name = "dead rank, bt", .run = run_lost, .form = 4, .tokens = 1},
         {.name = "dead rank, unfused", .run = run_lost, .form = 8, .tokens = 1},
+        {.name = "dead rank, ht", .run = run_lost, .form = 10, .tokens = 5},
     };
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         if (only == NULL || strncmp(parts[i].name, only, strlen(only)) == 0)

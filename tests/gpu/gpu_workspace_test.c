@@ -50,7 +50,7 @@ static arf_plan mixed_plan(int index, arf_pattern *pattern)
     gpu_set(&plan, *pattern, "owner", form == 3);
     return plan;
 }
-#define MIXED_PLANS (ARF_CUDA_RUNS_HT ? HT_PLAN + 4 : HT_PLAN)
+#define MIXED_PLANS (HT_PLAN + 4)
 
 static arfuse_status prepare_mixed(mixed_work *mixed, arf_error *error)
 {

@@ -10,11 +10,9 @@ arf_plan peer_form(int index, arf_pattern *pattern, const char **name)
         arf_protocol protocol;
         int kernels, owner;
         const char *name;
-    } forms[PEER_FORMS / 2] = {{ARF_LL, 2, 0, "ll"},
-                               {ARF_LL, 1, 0, "ll, one kernel"},
-                               {ARF_BT, 0, 0, "bt"},
-                               {ARF_BT, 0, 1, "bt by slices"},
-                               {ARF_UNFUSED, 0, 0, "unfused"}};
+    } forms[PEER_FORMS / 2] = {{ARF_LL, 2, 0, "ll"},           {ARF_LL, 1, 0, "ll, one kernel"},
+                               {ARF_BT, 0, 0, "bt"},           {ARF_BT, 0, 1, "bt by slices"},
+                               {ARF_UNFUSED, 0, 0, "unfused"}, {ARF_HT, 0, 0, "ht"}};
     *pattern = (arf_pattern)(index % 2);
     *name = forms[index / 2].name;
     if (index == 7) { /* slices are tested by the other pattern; separate has no other */
@@ -22,6 +20,10 @@ arf_plan peer_form(int index, arf_pattern *pattern, const char **name)
         return gpu_plan(ARF_SEPARATE, ARF_FINALIZE);
     }
     arf_plan plan = gpu_plan(forms[index / 2].protocol, *pattern);
+    if (plan.protocol == ARF_HT) {
+        const arf_shape of = peer_shape(8);   /* its plans do not depend on the ranks */
+        gpu_ht_plan(&of, *pattern, 0, &plan); /* the shape has HT */
+    }
     gpu_set(&plan, *pattern, "kernels", forms[index / 2].kernels);
     gpu_set(&plan, *pattern, "owner", forms[index / 2].owner);
     return plan;
@@ -49,7 +51,7 @@ arf_space_spec peer_spec(int ranks, double limit)
 {
     arf_space_spec spec = {.shape = peer_shape(ranks), .wait_limit_seconds = limit};
     spec.capacity[ARF_LL] = spec.capacity[ARF_BT] = spec.capacity[ARF_UNFUSED] =
-        spec.capacity[ARF_SEPARATE] = PEER_TOKENS;
+        spec.capacity[ARF_SEPARATE] = spec.capacity[ARF_HT] = PEER_TOKENS;
     return spec;
 }
 

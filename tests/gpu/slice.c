@@ -17,8 +17,7 @@ static const arf_switch switches[][3] = {{ARF_ON, ARF_ON, ARF_ON},
                                          {ARF_ON, ARF_ON, ARF_OFF},
                                          {ARF_OFF, ARF_OFF, ARF_OFF}};
 
-enum form { LL_TWO_KERNELS, LL_ONE_KERNEL, BT, UNFUSED, SEPARATE, HT, ALL_FORMS };
-#define FORMS (ARF_CUDA_RUNS_HT ? ALL_FORMS : HT)
+enum form { LL_TWO_KERNELS, LL_ONE_KERNEL, BT, UNFUSED, SEPARATE, HT, FORMS };
 #define TUNINGS 8 /* 0: every knob at its fallback; the others drawn */
 
 enum factor { HIDDEN, RANKS, TOP_K, SWITCHES, PATTERN, TOKENS, FORM, TUNING, KIND, GRAPH, FACTORS };
@@ -58,8 +57,8 @@ static arf_shape shape_of(const pairwise_choice *choice)
 
 static arf_plan plan_of(const pairwise_choice *choice, uint64_t seed)
 {
-    static const arf_protocol protocols[ALL_FORMS] = {ARF_LL,      ARF_LL,       ARF_BT,
-                                                      ARF_UNFUSED, ARF_SEPARATE, ARF_HT};
+    static const arf_protocol protocols[FORMS] = {ARF_LL,      ARF_LL,       ARF_BT,
+                                                  ARF_UNFUSED, ARF_SEPARATE, ARF_HT};
     arf_pattern pattern = (arf_pattern)choice->level[PATTERN];
     int form = choice->level[FORM], tuning = choice->level[TUNING];
     arf_plan plan = gpu_plan(protocols[form], pattern);

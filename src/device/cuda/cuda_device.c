@@ -163,7 +163,6 @@ static void cuda_clocks(const arf_device *base, arf_clocks *clocks)
 
 const arf_device_ops arf_cuda_device = {
     .name = "cuda",
-    .lacks = ARF_CUDA_RUNS_HT ? 0 : 1u << ARF_HT,
     .open = cuda_open,
     .close = cuda_close,
     .describe = cuda_describe,

@@ -24,16 +24,6 @@
 #include "device/device.h"
 #include "device/order.h"
 
-/*
- * HT stands behind this one switch: its kernel is written and has run bit for bit on the emulated
- * machine (tests/emulator), but not on a GPU. Until it has, the device says that it lacks HT, and
- * prepare refuses it by name. `make HT=1` builds with it, for tests/gpu; once they have passed, the
- * switch goes.
- */
-#ifndef ARF_CUDA_RUNS_HT
-#define ARF_CUDA_RUNS_HT 0
-#endif
-
 typedef struct arf_cuda {
     arf_device base; /* first */
     arf_driver driver;
@@ -68,7 +58,7 @@ typedef struct arf_ready_step {
     arf_step recipe;
     CUfunction function;
     int64_t most_rows;      /* what is resident at once; INT64_MAX: no limit */
-    int64_t dependent_rows; /* more rows than these: without dependent launch */
+    int64_t dependent_rows; /* more rows than these: no dependent launch, nor of what follows */
     unsigned attributes;
     CUlaunchAttribute attribute[3];
 } arf_ready_step;

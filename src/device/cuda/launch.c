@@ -52,6 +52,9 @@ CUresult arf_cuda_launch_step(const arf_cuda_space *space, const arf_ready_step 
     unsigned attributes = step->attributes - (alone && step->recipe.dependent);
     if (rows > step->most_rows)
         rows = step->most_rows;
+    /* What waits inside itself, and leaves no room in its share of the GPU for the next kernel. */
+    if (step->recipe.resident && rows > step->dependent_rows)
+        call->flags |= ARF_TRIGGER_NEVER;
     call->shards = step->recipe.shards;
     call->reducers = step->recipe.reducers;
     CUlaunchConfig config = {.gridDimX = (unsigned)(rows * step->recipe.local_ranks),

@@ -161,7 +161,8 @@ static arfuse_status count_resident(const arf_cuda *device, arf_ready_step *read
     } else
         count = blocks / step->parts;
     /* Of processes that share the GPU, a grid that waits must leave room for the one that dependent
-     * launch starts behind it: limits of MPS are no partitions. */
+     * launch starts behind it: limits of MPS are no partitions. One that takes more than half
+     * starts alone, and where it waits inside itself the next one starts behind its end. */
     ready->dependent_rows = device->seat.processes > 1 ? count / step->local_ranks / 2 : INT64_MAX;
     ready->most_rows = step->resident ? count / step->local_ranks : INT64_MAX;
     if (count > 0 && ready->most_rows > 0)
@@ -229,10 +230,6 @@ static arfuse_status prepare_here(arf_cuda_space *space, arf_pattern pattern, co
     arf_recipe recipe;
     const arf_space_spec *spec = &space->base.spec;
     const bool library = arf_library_serves(space, plan);
-    if (plan->protocol == ARF_HT && !ARF_CUDA_RUNS_HT)
-        return arf_fail(error, ARFUSE_NOT_SUPPORTED,
-                        "the cuda device does not run ht yet: its kernel has not been verified on "
-                        "a GPU");
     if (library)
         ARF_TRY(arf_library_recipe(space, pattern, plan, &recipe, error));
     else
