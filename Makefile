@@ -7,6 +7,8 @@
 # make fuzz           libFuzzer on everything that reads untrusted bytes (tests/fuzz); needs clang
 # make check-kernels  compiles all kernels for sm_90, sm_100 and sm_103; needs libnvrtc, no GPU
 # make bench          host benchmarks: two things in one run, and their ratio
+# make bench-gpu      every protocol, the routes and their rivals over the tokens, on a GPU, and the
+#                     marks that must hold (exit 1 with those that do not); BENCH_FLAGS='--profile F'
 # make install        to PREFIX (/usr/local), under DESTDIR if given; make uninstall
 #
 # CUDA=auto|0|1       with the CUDA device: when cuda.h is found (default), never, or an error
@@ -86,6 +88,8 @@ mpi_src := $(wildcard tests/mpi/*_test.c)
 gpu_src := $(if $(with_cuda),$(wildcard tests/gpu/*_test.c))
 gpu_helper_src := $(filter-out %_test.c,$(wildcard tests/gpu/*.c)) tests/support/pairwise.c
 bench_src := $(wildcard tests/bench/*_bench.c)
+bench_helper_src := tests/bench/floor.c
+gpu_bench_src := $(wildcard tests/bench/gpu/*.c) $(bench_helper_src) tests/support/processes_bootstrap.c
 fuzz_src := $(wildcard tests/fuzz/*_fuzz.c)
 helper_src := $(wildcard tests/support/*.c)
 fakecuda := $(if $(with_cuda),$(addprefix $(BUILD)/tests/fakecuda/,libcuda.so.1 libnccl.so.2))
@@ -104,12 +108,13 @@ benches := $(call program,tests,$(bench_src))
 programs := $(if $(tune_src),$(BUILD)/arfuse-tune) $(if $(cli_src),$(BUILD)/arfuse-profile)
 libraries := $(BUILD)/libarfuse.so $(BUILD)/libarfuse.a
 
-.PHONY: FORCE all lib tests check check-long check-kernels modelcheck fuzz coverage bench install \
+.PHONY: FORCE all lib tests check check-long check-kernels modelcheck fuzz coverage bench bench-gpu install \
   uninstall clean format
 all: $(programs) $(libraries) $(examples)
 lib: $(libraries)
 tests: all $(units) $(mpis) $(gpus) $(replays) $(BUILD)/tests/libfault.so \
-  $(BUILD)/tests/interleave_test $(BUILD)/tests/soak_test $(BUILD)/tests/emulator_test $(if $(with_cuda),$(BUILD)/tests/check_kernels)
+  $(BUILD)/tests/interleave_test $(BUILD)/tests/soak_test $(BUILD)/tests/emulator_test \
+  $(BUILD)/tests/gpu_bench $(if $(with_cuda),$(BUILD)/tests/check_kernels)
 
 .SECONDARY:
 
@@ -219,7 +224,12 @@ $(BUILD)/tests/%_test: $(OBJ)/tests/gpu/%_test.o $(call object,$(gpu_helper_src)
 	$(quiet)mkdir -p $(@D)
 	$(quiet)$(CC) -o $@ $^ $(LDFLAGS_ALL) $(LIBS)
 
-$(BUILD)/tests/%_bench: $(OBJ)/tests/bench/%_bench.o $(OBJ)/libcore.a
+$(BUILD)/tests/gpu_bench: $(call object,$(gpu_bench_src)) $(OBJ)/libtune.a $(OBJ)/libcore.a
+	$(call say,LINK,$@)
+	$(quiet)mkdir -p $(@D)
+	$(quiet)$(CC) -o $@ $^ $(LDFLAGS_ALL) $(LIBS)
+
+$(BUILD)/tests/%_bench: $(OBJ)/tests/bench/%_bench.o $(call object,$(bench_helper_src)) $(OBJ)/libcore.a
 	$(call say,LINK,$@)
 	$(quiet)mkdir -p $(@D)
 	$(quiet)$(CC) -o $@ $^ $(LDFLAGS_ALL) $(LIBS)
@@ -341,6 +351,9 @@ fuzz: $(fuzzers)
 
 bench: all $(benches)
 	$(quiet)for b in $(benches); do $$b || exit 1; done
+
+bench-gpu: $(BUILD)/tests/gpu_bench
+	$(quiet)$< $(BENCH_FLAGS)
 
 # ---- install ----------------------------------------------------------------------------------
 

@@ -217,7 +217,7 @@ arfuse_status arf_measure(arf_bench *bench, arf_pattern pattern, int64_t tokens,
     ARF_TRY(arf_tuner_seconds(bench->tuner, &seconds, error));
     if (point->out_of_time || !isfinite(best_us))
         return ARFUSE_OK; /* no lane ran; each says why */
-    point->calls = choose_calls(best_us, effort->timing_us);
+    point->calls = effort->calls > 0 ? effort->calls : choose_calls(best_us, effort->timing_us);
     if (bench->tuner->options->policy == ARF_DECODE)
         point->calls = bound_calls(point->calls, (seconds - before) / (lanes * FIRST_CALLS));
     bool *open = malloc((size_t)lanes * sizeof *open);

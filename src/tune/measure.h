@@ -28,6 +28,7 @@ typedef struct arf_effort {
     int least_rounds, most_rounds; /* most: at most ARF_MAX_ROUNDS */
     double noise_aim;              /* relative half-width of each contender's interval */
     double timing_us;              /* how long one timing lasts; 0: as long as usual */
+    int calls;                     /* N of each timing, whatever that comes to; 0: by timing_us */
     double seconds;                /* rounds end when this is spent, but not before the third */
     double deadline;               /* seconds since the run began; nothing starts after it */
     int64_t first_round;           /* number of the first round, so that no two are alike */

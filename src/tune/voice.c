@@ -7,8 +7,14 @@
 
 static atomic_int own_claim;
 static atomic_int *claimed = &own_claim;
+static const char *own_name = "arfuse-tune";
 static int own_rank;
 static arf_loudness own_loudness = ARF_NORMAL;
+
+void arf_voice_name(const char *program)
+{
+    own_name = program;
+}
 
 void arf_voice_set(int rank, arf_loudness loudness)
 {
@@ -44,7 +50,7 @@ void arf_voice_raw(const char *text, size_t bytes)
 static void line(bool with_rank, const char *format, va_list arguments)
 {
     char text[LINE_BYTES];
-    int used = snprintf(text, sizeof text, "arfuse-tune: ");
+    int used = snprintf(text, sizeof text, "%s: ", own_name);
     if (with_rank)
         used += snprintf(text + used, sizeof text - (size_t)used, "rank %d: ", own_rank);
     int more = vsnprintf(text + used, sizeof text - (size_t)used, format, arguments);

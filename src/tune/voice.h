@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What people read on stderr: whole lines that begin "arfuse-tune: ", one copy however many ranks.
+ * What people read on stderr: whole lines that begin with the program's name, one copy however many
+ * ranks.
  *
  * What all ranks know, rank 0 says. What one rank alone knows (its own failure, a signal), the
  * first to claim the voice of its node says; whoever comes later is silent, so that a failure that
@@ -16,6 +17,8 @@
 
 typedef enum arf_loudness { ARF_QUIET, ARF_NORMAL, ARF_VERBOSE } arf_loudness;
 
+/* Before this, lines begin "arfuse-tune: ". Not copied. */
+void arf_voice_name(const char *program);
 /* Before this, the process has rank 0 and normal loudness. */
 void arf_voice_set(int rank, arf_loudness loudness);
 /* `claimed` is shared by the processes of a node and outlives every message; NULL: this process's

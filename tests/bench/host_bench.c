@@ -1,35 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Each host protocol against a plain copy that reads and writes the same bytes: what the protocol
- * must move through memory by design.md's floors, B = M*H*2 bytes a rank. Two local ranks, a thread
+ * must move through memory (floor.h). Two local ranks, a thread
  * each, in turns with the copy.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/floor.h"
 #include "device/device.h"
 #include "device/trial.h"
 #include "rules/candidates.h"
 
 enum { RANKS = 2, HIDDEN = 6144, TOP_K = 10, MOST = 256, ROUNDS = 9 };
-
-static double bytes_of(arf_pattern pattern, arf_protocol protocol, double rows)
-{
-    const double a = pattern == ARF_FINALIZE ? TOP_K + 1 : 1, r = RANKS;
-    switch (protocol) {
-    case ARF_LL:
-        return (a + 3 * r + 3) * rows;
-    case ARF_BT:
-        return (a + 8 + 1 / r) * rows;
-    case ARF_HT:
-        return (a + 7 + 1 / r) * rows;
-    case ARF_UNFUSED:
-        return pattern == ARF_FINALIZE ? (TOP_K + 14) * rows : 12 * rows;
-    default: /* separate, with BT behind it */
-        return (a + 1 + 1 + 8 + 1 / r) * rows;
-    }
-}
 
 static void require(arfuse_status status, const arf_error *error)
 {
@@ -76,7 +60,8 @@ static void race(arf_space *space, arf_trial *trial, arf_pattern pattern, arf_pr
     launch.plan = first_seed(space, pattern, protocol);
     launch.then = protocol == ARF_SEPARATE ? first_seed(space, ARF_ALLREDUCE, ARF_BT) : -1;
     const arf_timing timing = {.calls = tokens > 32 ? 5 : 50};
-    const size_t bytes = (size_t)bytes_of(pattern, protocol, (double)tokens * HIDDEN * 2) / 2;
+    const size_t bytes =
+        (size_t)floor_bytes(&space->spec.shape, 1, pattern, protocol, ARF_BT, tokens) / 2;
     char *memory = calloc(2, bytes);
     if (memory == NULL)
         require(arf_fail(&error, ARFUSE_FAILURE, "out of memory"), &error);

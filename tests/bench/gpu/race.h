@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The race: at each point (pattern, M) the fastest tuning of each protocol and what the routes say,
+ * timed side by side by the tuner's own rounds (tune/measure.h). Results are equal on all ranks.
+ */
+#ifndef TESTS_BENCH_GPU_RACE_H
+#define TESTS_BENCH_GPU_RACE_H
+
+#include "bench/gpu/entrants.h"
+
+/* Replays of each candidate's graph: the marks ask for the median of so many. */
+#define RACE_ROUNDS 20
+
+/* What one plan took. */
+typedef struct race_time {
+    bool timed;
+    arf_plan plan, then; /* `then`: behind a separate finalize */
+    double us;           /* median over rounds of the slowest rank */
+    int rounds;
+} race_time;
+
+typedef struct race_row {
+    arf_pattern pattern;
+    int64_t tokens;
+    bool ladder; /* every protocol, candidates screened; else the routes and rivals */
+    bool timed;  /* false: the time was spent before */
+    int calls;   /* in a graph */
+    race_time best[ARF_PROTOCOLS]; /* the fastest tuning of each */
+    race_time routed;
+    /* routed / best by the rounds' pairs, with its 95 % interval; 1 where the same plan runs; NaN
+     * where either was not timed. */
+    arf_ratio ratio[ARF_PROTOCOLS];
+} race_row;
+
+/* Ladder, bounds and seeds; more are not taken up. */
+#define RACE_MOST_ROWS 1024
+
+typedef struct race {
+    arf_bench *bench;
+    const arf_problem *problem;
+    const entrants *all;
+    const arf_side *routed;
+    int calls;       /* N of every graph; 0: chosen by the tuner */
+    double deadline; /* seconds since the run began */
+    int count;
+    race_row row[RACE_MOST_ROWS]; /* in the order of their turn */
+    int wrong, failed;            /* candidates with other bits; candidates that did not run */
+} race;
+
+/*
+ * The points, without duplicates: the ladder in an order that covers it coarsely first; each bound
+ * of the routes and the next token count; finalize at 1 to 16; `seeded` more token counts, by the
+ * seed.
+ */
+void race_points(race *r, const arf_tokens *ladder, const bool pattern[ARF_PATTERNS], int seeded,
+                 uint64_t seed);
+
+/* Collective. Points that the deadline leaves out stay untimed. An error: the bench is gone. */
+arfuse_status race_run(race *r, arf_error *error);
+
+#endif
