@@ -29,7 +29,7 @@ typedef enum arf_column {
     ARF_COL_NUMERICS,
     ARF_COL_TUNING,
     ARF_COL_VERSION,
-    ARF_COL_THEN, /* samples only, up to CALLS */
+    ARF_COL_THEN, /* samples only, up to THROTTLE */
     ARF_COL_OUTCOME,
     ARF_COL_REASON,
     ARF_COL_US,
@@ -37,6 +37,8 @@ typedef enum arf_column {
     ARF_COL_ROUNDS,
     ARF_COL_ROUNDS_US,
     ARF_COL_CALLS,
+    ARF_COL_CLOCK,
+    ARF_COL_THROTTLE,
     ARF_COL_BOUND_LOW, /* routes only, up to METHOD */
     ARF_COL_BOUND_HIGH,
     ARF_COL_RUNNER_UP,

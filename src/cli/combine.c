@@ -144,6 +144,7 @@ static void pool(const arf_sample *old, const arf_sample *new, arf_sample *poole
 {
     *pooled = *old;
     pooled->us = us;
+    arf_sample_join_clocks(pooled, new);
     memcpy(us, old->us, (size_t)old->rounds * sizeof *us);
     for (int i = 0; i < new->rounds && pooled->rounds < ARF_MAX_ROUNDS; i++)
         us[pooled->rounds++] = new->us[i];

@@ -12,6 +12,7 @@
 #include "cli/cli.h"
 #include "cli/plan_text.h"
 #include "profile/lookup.h"
+#include "rules/knobs.h"
 
 /* Two runs of one machine differ by about this much whatever the noise inside each. */
 #define LEAST_TOLERANCE 0.01
@@ -177,7 +178,7 @@ static void print_tunings(const comparison *c, arf_pattern pattern, const range 
     const side *sides[] = {&c->a, &c->b};
     for (int i = 0; i < 2; i++) {
         const arf_plan *plan = &sides[i]->profile->routes[pattern].route[i == 0 ? r->a : r->b].plan;
-        arf_plan_text(sides[i]->profile->set, pattern, plan, text);
+        arf_plan_cell(sides[i]->profile->set, pattern, plan, text, sizeof text);
         printf("  %-14s    %c: %s%s\n", "", "AB"[i], text,
                plan -> tuning_null ? " (tuning not known)" : "");
     }

@@ -10,6 +10,7 @@
 #include "cli/export.h"
 #include "cli/plan_text.h"
 #include "fit/stats.h"
+#include "rules/knobs.h"
 
 /* A row under construction: cells by role, so that their order stands in columns.h alone. */
 typedef struct row {
@@ -31,7 +32,7 @@ static void put(row *r, arf_column column, const char *format, ...)
 static bool in_table(arf_column column, bool samples)
 {
     bool of_samples =
-        column == ARF_COL_TOKENS || (column >= ARF_COL_THEN && column <= ARF_COL_CALLS);
+        column == ARF_COL_TOKENS || (column >= ARF_COL_THEN && column <= ARF_COL_THROTTLE);
     bool of_routes = column == ARF_COL_MIN || column == ARF_COL_MAX ||
                      (column >= ARF_COL_BOUND_LOW && column <= ARF_COL_VARIANT);
     return samples ? !of_routes : !of_samples;
@@ -127,12 +128,15 @@ static arfuse_status add_sample(const arf_samples_header *header, const arf_samp
     put_plan(&r, header->set, header->version, sample->pattern, &sample->plan);
     put(&r, ARF_COL_TOKENS, "%lld", (long long)sample->tokens);
     if (sample->has_then) {
-        arf_plan_text(header->set, ARF_ALLREDUCE, &sample->then, then);
+        arf_plan_cell(header->set, ARF_ALLREDUCE, &sample->then, then, sizeof then);
         put(&r, ARF_COL_THEN, "%s", then);
     }
     put(&r, ARF_COL_OUTCOME, "%s", outcome[sample->outcome]);
     put(&r, ARF_COL_REASON, "%s", sample->reason);
     put_times(&r, sample);
+    if (sample->clock_mhz > 0)
+        put(&r, ARF_COL_CLOCK, "%d", sample->clock_mhz);
+    put(&r, ARF_COL_THROTTLE, "%s", sample->throttle);
     put(&r, ARF_COL_POLICY, "%s", arf_policy_name(header->policy));
     put(&r, ARF_COL_SEED, "%llu", (unsigned long long)header->seed);
     put(&r, ARF_COL_TOOL, "%s", header->tool);

@@ -198,6 +198,20 @@ static arfuse_status take_outcome(const arf_import *import, int row, arf_sample 
     return ARFUSE_OK;
 }
 
+static arfuse_status take_clock(const arf_import *import, int row, arf_sample *sample,
+                                arf_error *error)
+{
+    const char *throttle = arf_import_cell(import, row, ARF_COL_THROTTLE);
+    int64_t mhz = 0;
+    ARF_TRY(arf_import_integer(import, row, ARF_COL_CLOCK, 1, ARF_MAX_MHZ, &mhz, error));
+    sample->clock_mhz = (int)mhz;
+    if (strlen(throttle) >= sizeof sample->throttle)
+        return arf_import_refuse(import, row, error, "throttle is longer than %zu characters",
+                                 sizeof sample->throttle - 1);
+    strcpy(sample->throttle, throttle);
+    return ARFUSE_OK;
+}
+
 static arfuse_status take_then(const arf_import *import, int row, arf_sample *sample,
                                arf_error *error)
 {
@@ -245,6 +259,7 @@ static arfuse_status join(const arf_import *import, int row, const arf_sample *o
     if (old->rounds + new->rounds > ARF_MAX_ROUNDS)
         return arf_import_refuse(import, row, error, "more than %d times of one point",
                                  ARF_MAX_ROUNDS);
+    arf_sample_join_clocks(new, old);
     memcpy(us, old->us, (size_t)old->rounds * sizeof *us);
     memcpy(us + old->rounds, new->us, (size_t) new->rounds * sizeof *us);
     new->rounds += old->rounds;
@@ -274,6 +289,7 @@ static arfuse_status take_row(const arf_import *import, int row, arf_samples *sa
     ARF_TRY(take_outcome(import, row, &sample, error));
     ARF_TRY(arf_import_integer(import, row, ARF_COL_CALLS, 0, 1000000, &calls, error));
     sample.calls = (int)calls;
+    ARF_TRY(take_clock(import, row, &sample, error));
     ARF_TRY(check_legal(import, row, &sample, error));
     const arf_sample *old = arf_samples_find(samples, sample.pattern, sample.tokens, &sample.plan);
     if (old != NULL) {

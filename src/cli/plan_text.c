@@ -74,17 +74,6 @@ arfuse_status arf_plan_tuning_parse(arf_set set, arf_pattern pattern, const char
     return ARFUSE_OK;
 }
 
-void arf_plan_text(arf_set set, arf_pattern pattern, const arf_plan *plan, char text[ARF_PLAN_TEXT])
-{
-    int used = snprintf(text, ARF_PLAN_TEXT, "%s %s %s", arf_protocol_name(plan->protocol),
-                        arf_transport_name(plan->transport), arf_numerics_name(plan->numerics));
-    if (!plan->tuning_null && arf_knobs(set, plan->protocol, pattern)->count > 0) {
-        text[used++] = ' ';
-        arf_tuning_text(arf_knobs(set, plan->protocol, pattern), &plan->tuning, text + used,
-                        ARF_PLAN_TEXT - used);
-    }
-}
-
 arfuse_status arf_plan_parse(arf_set set, arf_pattern pattern, const char *text, arf_plan *plan,
                              arf_error *error)
 {

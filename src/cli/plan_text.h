@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A plan in one cell of a table: "bt unicast fixed threads=128 ...", and back. */
+/* A plan from one cell of a table (arf_plan_cell), and a tuning alone to a cell and back. */
 #ifndef ARF_CLI_PLAN_TEXT_H
 #define ARF_CLI_PLAN_TEXT_H
 
@@ -16,8 +16,7 @@ void arf_plan_tuning_text(arf_set set, arf_pattern pattern, const arf_plan *plan
 arfuse_status arf_plan_tuning_parse(arf_set set, arf_pattern pattern, const char *text,
                                     arf_plan *plan, arf_error *error);
 
-void arf_plan_text(arf_set set, arf_pattern pattern, const arf_plan *plan,
-                   char text[ARF_PLAN_TEXT]);
+/* The inverse of arf_plan_cell. */
 arfuse_status arf_plan_parse(arf_set set, arf_pattern pattern, const char *text, arf_plan *plan,
                              arf_error *error);
 

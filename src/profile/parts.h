@@ -13,6 +13,7 @@
 /* Ranges of the format that words.h does not already state. */
 #define ARF_MAX_CAPABILITY 99 /* each part of "10.3" */
 #define ARF_MAX_SM_COUNT 4096
+#define ARF_MAX_MHZ 100000
 #define ARF_MAX_US 1e9 /* of one call: more than a thousand seconds is a mistake */
 
 /* ---- reading: `document` is the object that holds the member of that name ----------------------

@@ -3,6 +3,7 @@
 #include "profile/samples.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,6 +76,20 @@ arfuse_status arf_samples_add(arf_samples *samples, const arf_sample *sample, ar
     *place = *sample;
     place->us = us;
     return ARFUSE_OK;
+}
+
+void arf_sample_join_clocks(arf_sample *sample, const arf_sample *other)
+{
+    char words[ARF_NAME_TEXT], *rest = NULL;
+    if (sample->clock_mhz == 0 || (other->clock_mhz != 0 && other->clock_mhz < sample->clock_mhz))
+        sample->clock_mhz = other->clock_mhz; /* 0: not known */
+    memcpy(words, other->throttle, sizeof words);
+    for (char *word = strtok_r(words, ", ", &rest); word; word = strtok_r(NULL, ", ", &rest)) {
+        const size_t used = strlen(sample->throttle);
+        if (strstr(sample->throttle, word) == NULL && used + strlen(word) + 3 <= ARF_NAME_TEXT)
+            snprintf(sample->throttle + used, ARF_NAME_TEXT - used, "%s%s", used > 0 ? ", " : "",
+                     word);
+    }
 }
 
 static int ascending(const void *a, const void *b)

@@ -65,6 +65,8 @@ const arf_sample *arf_samples_find(const arf_samples *samples, arf_pattern patte
 /* To 0.1 ns, what a file holds: fitting from memory and from the file gives the same profile. */
 double arf_sample_round(double us);
 double arf_sample_median(const arf_sample *sample); /* NaN unless timed */
+/* Of a sample that takes in the rounds of another: the slower clock, and what held either down. */
+void arf_sample_join_clocks(arf_sample *sample, const arf_sample *other);
 
 /*
  * Strict like the profile reader, with file and line in each refusal. A last line without a newline

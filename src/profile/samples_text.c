@@ -12,7 +12,6 @@
 
 #define FORMAT_VERSION 1
 #define MAX_CALLS 1000000
-#define MAX_MHZ 100000
 
 static const char *const outcome_names[] = {"timed", "wrong", "failed"};
 
@@ -173,7 +172,7 @@ static arfuse_status read_clock(const arf_json_value *root, arf_sample *sample, 
     int64_t mhz = 0;
     ARF_TRY(arf_json_optional(root, "clock_mhz", &value, error));
     if (value.node != NULL)
-        ARF_TRY(arf_json_integer(&value, 1, MAX_MHZ, &mhz, error));
+        ARF_TRY(arf_json_integer(&value, 1, ARF_MAX_MHZ, &mhz, error));
     sample->clock_mhz = (int)mhz;
     return arf_read_text(root, "throttle", sample->throttle, error);
 }

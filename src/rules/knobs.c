@@ -295,3 +295,14 @@ void arf_tuning_text(const arf_knob_table *table, const arf_tuning *tuning, char
             used += snprintf(text + used, (size_t)(size - used), "%s%s=%d", gap, knob->name, value);
     }
 }
+
+void arf_plan_cell(arf_set set, arf_pattern pattern, const arf_plan *plan, char *text, int size)
+{
+    const arf_knob_table *table = arf_knobs(set, plan->protocol, pattern);
+    int used = snprintf(text, (size_t)size, "%s %s %s", arf_protocol_name(plan->protocol),
+                        arf_transport_name(plan->transport), arf_numerics_name(plan->numerics));
+    if (plan->tuning_null || table->count == 0 || used + 1 >= size)
+        return;
+    text[used++] = ' ';
+    arf_tuning_text(table, &plan->tuning, text + used, size - used);
+}

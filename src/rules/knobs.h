@@ -55,5 +55,8 @@ arf_tuning arf_tuning_fallback(const arf_knob_table *table);
 
 /* "name=value name=value ..." in table order, as tables and messages print a tuning. */
 void arf_tuning_text(const arf_knob_table *table, const arf_tuning *tuning, char *text, int size);
+/* "bt unicast fixed threads=128 ...": all of a plan, as a cell of a table holds one. Without the
+ * tuning where that is not known. */
+void arf_plan_cell(arf_set set, arf_pattern pattern, const arf_plan *plan, char *text, int size);
 
 #endif

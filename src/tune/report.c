@@ -11,11 +11,9 @@
 #include "base/json.h"
 #include "rules/knobs.h"
 #include "tune/measure.h"
+#include "tune/rows.h"
 #include "tune/schedule.h"
 #include "tune/voice.h"
-
-/* Of the columns of CSV and JSON lines; raised when one changes its meaning. */
-#define RESULTS_VERSION 1
 
 /* ---- samples in order --------------------------------------------------------------------------
  */
@@ -41,128 +39,6 @@ static const arf_sample **sorted(const arf_samples *samples)
         order[i] = &samples->sample[i];
     qsort(order, (size_t)samples->count, sizeof(*order), by_point);
     return order;
-}
-
-static bool is_routed(const arf_samples *samples, const arf_profile *profile, const arf_sample *s)
-{
-    if (profile == NULL)
-        return false;
-    const arf_routes *routes = &profile->routes[s->pattern];
-    const int at = arf_route_of(routes, s->tokens);
-    return at >= 0 &&
-           arf_plan_equal(samples->header.set, s->pattern, &routes->route[at].plan, &s->plan);
-}
-
-static const char *outcome_name(arf_sample_outcome outcome)
-{
-    return outcome == ARF_SAMPLE_TIMED ? "timed" : outcome == ARF_SAMPLE_WRONG ? "wrong" : "failed";
-}
-
-static void tuning_of(const arf_samples *samples, const arf_sample *s, char text[512])
-{
-    arf_tuning_text(arf_knobs(samples->header.set, s->plan.protocol, s->pattern), &s->plan.tuning,
-                    text, 512);
-}
-
-/* ---- one row a sample: CSV and JSON lines ------------------------------------------------------
- */
-
-static void csv_field(const char *text)
-{
-    putchar('"');
-    for (; *text != '\0'; text++) {
-        if (*text == '"')
-            putchar('"');
-        putchar(*text);
-    }
-    putchar('"');
-}
-
-static void print_csv(const arf_samples *samples, const arf_profile *profile,
-                      const arf_sample *const *order, bool first)
-{
-    const arf_samples_header *h = &samples->header;
-    if (first)
-        puts("pattern,tp_size,hidden_size,top_k,dtype,tokens,protocol,tuning,median_us,low_us,"
-             "high_us,rounds,calls,policy,device,link,outcome,reason,routed,format_version");
-    for (int i = 0; i < samples->count; i++) {
-        const arf_sample *s = order[i];
-        char tuning[512];
-        double low, high;
-        tuning_of(samples, s, tuning);
-        printf("%s,%d,%d,%d,bf16,%" PRId64 ",%s,", arf_pattern_name(s->pattern), h->shape.tp_size,
-               h->shape.hidden_size, h->shape.top_k, s->tokens,
-               arf_protocol_name(s->plan.protocol));
-        csv_field(tuning);
-        if (s->outcome == ARF_SAMPLE_TIMED) {
-            arf_median_interval(s->us, s->rounds, &low, &high);
-            printf(",%.4f,%.4f,%.4f,%d,%d,", arf_median(s->us, s->rounds), low, high, s->rounds,
-                   s->calls);
-        } else {
-            printf(",,,,0,0,");
-        }
-        printf("%s,", arf_policy_name(h->policy));
-        csv_field(h->device.name);
-        printf(",%s,%s,", arf_link_name(h->device.link), outcome_name(s->outcome));
-        csv_field(s->reason);
-        printf(",%s,%d\n", is_routed(samples, profile, s) ? "true" : "false", RESULTS_VERSION);
-    }
-}
-
-static bool print_jsonl(const arf_samples *samples, const arf_profile *profile,
-                        const arf_sample *const *order)
-{
-    const arf_samples_header *h = &samples->header;
-    for (int i = 0; i < samples->count; i++) {
-        const arf_sample *s = order[i];
-        const arf_knob_table *knobs = arf_knobs(h->set, s->plan.protocol, s->pattern);
-        arf_text line = {0};
-        arf_text_add(&line,
-                     "{\"format\": \"arfuse-results\", \"version\": %d, \"pattern\": \"%s\", "
-                     "\"tp_size\": %d, \"hidden_size\": %d, \"top_k\": %d, \"dtype\": "
-                     "\"bf16\", \"tokens\": %" PRId64 ", \"protocol\": \"%s\", \"tuning\": {",
-                     RESULTS_VERSION, arf_pattern_name(s->pattern), h->shape.tp_size,
-                     h->shape.hidden_size, h->shape.top_k, s->tokens,
-                     arf_protocol_name(s->plan.protocol));
-        for (int k = 0; k < knobs->count; k++) {
-            const char *gap = k == 0 ? "" : ", ";
-            const int32_t value = s->plan.tuning.value[k];
-            if (knobs->knob[k].kind == ARF_KNOB_BOOLEAN)
-                arf_text_add(&line, "%s\"%s\": %s", gap, knobs->knob[k].name,
-                             value ? "true" : "false");
-            else
-                arf_text_add(&line, "%s\"%s\": %d", gap, knobs->knob[k].name, value);
-        }
-        arf_text_add(&line, "}, ");
-        if (s->outcome == ARF_SAMPLE_TIMED) {
-            double low, high;
-            arf_median_interval(s->us, s->rounds, &low, &high);
-            arf_text_add(&line, "\"median_us\": ");
-            arf_text_number(&line, arf_median(s->us, s->rounds), 4);
-            arf_text_add(&line, ", \"low_us\": ");
-            arf_text_number(&line, low, 4);
-            arf_text_add(&line, ", \"high_us\": ");
-            arf_text_number(&line, high, 4);
-            arf_text_add(&line, ", \"rounds\": %d, \"calls\": %d, ", s->rounds, s->calls);
-        }
-        arf_text_add(&line, "\"policy\": \"%s\", \"device\": ", arf_policy_name(h->policy));
-        arf_text_string(&line, h->device.name);
-        arf_text_add(&line, ", \"link\": \"%s\", \"outcome\": \"%s\", ",
-                     arf_link_name(h->device.link), outcome_name(s->outcome));
-        if (s->reason[0] != '\0') {
-            arf_text_add(&line, "\"reason\": ");
-            arf_text_string(&line, s->reason);
-            arf_text_add(&line, ", ");
-        }
-        arf_text_add(&line, "\"routed\": %s}", is_routed(samples, profile, s) ? "true" : "false");
-        const bool whole = !line.failed;
-        if (whole)
-            puts(line.data);
-        arf_text_free(&line);
-        if (!whole)
-            return false;
-    }
-    return true;
 }
 
 /* ---- for people: table and markdown ------------------------------------------------------------
@@ -268,9 +144,9 @@ arfuse_status arf_report(const arf_samples *samples, const arf_profile *profile,
     const bool md = format == ARF_FORMAT_MARKDOWN;
     errno = 0;
     if (format == ARF_FORMAT_CSV) {
-        print_csv(samples, profile, order, first);
+        arf_rows_csv(samples, profile, order, first);
     } else if (format == ARF_FORMAT_JSONL) {
-        whole = print_jsonl(samples, profile, order);
+        whole = arf_rows_jsonl(samples, profile, order);
     } else {
         for (int p = 0; p < ARF_PATTERNS; p++)
             print_points(samples, profile, order, (arf_pattern)p, md);

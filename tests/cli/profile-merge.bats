@@ -85,6 +85,18 @@ RULES
     done
 }
 
+@test "pooled rounds keep the slower clock, and what held either down" {
+    jq -c 'if .us then . + {clock_mhz: 1800, throttle: "power"} else . end' $whole >"$dir/fast"
+    jq -c 'if .us then .us |= map(. + 0.5) | . + {clock_mhz: 1200, throttle: "heat, power"} else . end' $whole >"$dir/slow"
+    for files in "$dir/fast $dir/slow" "$dir/slow $dir/fast" "$whole $dir/slow"; do
+        # shellcheck disable=SC2086
+        split merge --duplicates pool $files
+        [ "$code" = 0 ]
+        clocks=$(jq -c 'select(.us and .outcome == null) | [.clock_mhz, (.throttle | split(", ") | sort)]' <<<"$out" | sort -u)
+        [ "$clocks" = '[1200,["heat","power"]]' ] || { echo "$files: $clocks"; false; }
+    done
+}
+
 @test "a wrong result wins under every rule, a failure under pool" {
     # the same candidate timed by one file and wrong in the other
     jq -c 'if .outcome == "wrong" then del(.outcome, .reason) | .calls = 20 | .us = [1.5] else . end' $whole >"$dir/right"

@@ -19,7 +19,7 @@ setup() {
 }
 
 @test "CSV: one row a point and candidate, what was chosen first, then what was seen" {
-    [ "$(head -n 1 csv.out)" = "pattern,tp_size,hidden_size,top_k,dtype,tokens,protocol,tuning,median_us,low_us,high_us,rounds,calls,policy,device,link,outcome,reason,routed,format_version" ]
+    [ "$(head -n 1 csv.out)" = "pattern,tp_size,hidden_size,top_k,dtype,rms_norm,residual,shared_expert,tokens,protocol,transport,numerics,tuning,then,median_us,low_us,high_us,rounds,calls,clock_mhz,throttle,policy,kernel_set,device,compute_capability,sm_count,link,nodes,ranks_per_gpu,outcome,reason,routed,format_version" ]
     python3 - <<'END'
 import csv
 rows = list(csv.DictReader(open('csv.out', newline='')))
@@ -42,6 +42,30 @@ table = list(csv.DictReader(open('csv.out', newline='')))
 key = lambda row: (row['pattern'], int(row['tokens']), row['protocol'], '%.4f' % float(row['median_us']))
 assert sorted(map(key, rows)) == sorted(map(key, table))
 END
+}
+
+@test "the clocks behind the points are in every table, and come back from it" {
+    # As if a device had told them: a resumed run reports what it takes up.
+    samples=clocks/model-model/tp2_h512_k2_bf16.samples.jsonl
+    shape=(--hidden 512 --topk 2 --tp 2 --device model:default --tokens 1,16 --output clocks --quiet)
+    "$programs/arfuse-tune" "${shape[@]}" >clocks.out
+    jq -c 'if .format then . else . + {clock_mhz: (1000 + .tokens), throttle: "power, heat"} end' \
+        $samples >clocks.samples
+    cp clocks.samples $samples
+    points() { jq -c 'select(.format == null) | [.pattern, .tokens, .protocol // .finalize, .tuning, .then.protocol, .calls, .clock_mhz, .throttle]' "$1" | sort; }
+    wanted=$(points $samples)
+    grep -q 'separate' <<<"$wanted"
+    for format in csv jsonl; do
+        "$programs/arfuse-tune" "${shape[@]}" --resume --format $format >clocks.$format
+        [ "$(grep -c '"power, heat"' clocks.$format)" = "$(wc -l <<<"$wanted")" ]
+    done
+    [ "$(jq -c 'select(.clock_mhz != 1000 + .tokens)' clocks.jsonl)" = "" ]
+    # Back from the tuner's table and from the export, with no option to say what it is.
+    "$programs/arfuse-profile" export --to csv -o exported.csv $samples
+    for table in clocks.csv exported.csv; do
+        "$programs/arfuse-profile" import --from csv $table >back.samples.jsonl
+        [ "$(points back.samples.jsonl)" = "$wanted" ]
+    done
 }
 
 @test "the last line can be followed to the letter" {
