@@ -485,10 +485,17 @@ static CUresult fake_get_attribute(int *value, CUfunction_attribute which, CUfun
     *value = 1024;
     return CUDA_SUCCESS;
 }
+static int carveout = -1;
+SHOWN int fakecuda_carveout(void)
+{
+    return carveout;
+}
 static CUresult fake_set_attribute(CUfunction function, CUfunction_attribute which, int value)
 {
     MAY_FAIL(LOST);
-    (void)function, (void)which, (void)value;
+    (void)function;
+    if (which == CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT)
+        carveout = value;
     return CUDA_SUCCESS;
 }
 static CUresult fake_blocks(int *count, CUfunction function, int threads, size_t bytes)
@@ -513,6 +520,12 @@ SHOWN const char *fakecuda_launched(int back)
     return back < launches ? launched[(launches - 1 - back) % LAUNCHES_KEPT] : "";
 }
 
+static unsigned call_flags;
+SHOWN unsigned fakecuda_flags(void)
+{
+    return call_flags;
+}
+
 /* What kernels/order.cu does; memory of the device is memory here. */
 static void run_order(const arf_order_mark *mark)
 {
@@ -535,6 +548,8 @@ static CUresult fake_launch(const CUlaunchConfig *config, CUfunction function, v
     snprintf(launched[launches++ % LAUNCHES_KEPT], KERNEL_NAME, "%s", name);
     if (strcmp(name, "arf_order") == 0)
         run_order(parameters[0]);
+    else
+        call_flags = ((const arf_call *)parameters[0])->flags;
     return CUDA_SUCCESS;
 }
 static bool capturing;

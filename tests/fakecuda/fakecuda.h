@@ -27,6 +27,10 @@ int fakecuda_calls(const char **last);
 int fakecuda_live(void);
 /* The name of the kernel launched last (0), before that (1), ...; "" before the first. */
 const char *fakecuda_launched(int back);
+/* arf_call.flags of the kernel launched last. */
+unsigned fakecuda_flags(void);
+/* The division of first-level memory that a kernel asked for last, in percent; -1: none did. */
+int fakecuda_carveout(void);
 
 /* Of fakenccl.c, a stand-in for libnccl: what it was asked for, "send COUNT PEER; ...". */
 const char *fakenccl_log(void);

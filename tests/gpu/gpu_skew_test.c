@@ -10,7 +10,8 @@
  * rank could fill the GPU that it needs, so calls and blocks are small: all kernels
  * of all ranks fit at once, with those that dependent launch starts early. The test
  * counts it (all_fit): HT as it is tuned, a block a multiprocessor, would not fit
- * beside the others.
+ * beside the others. And all kernels divide a multiprocessor's first-level memory
+ * alike, as those of processes that share a GPU do (divide_alike in prepare.c).
  *
  *     gpu_skew_test [--seconds N] [--calls N] [--seed N] [--only PLAN]
  */
@@ -142,6 +143,9 @@ static arfuse_status prepare_plans(skew_team *skew, arf_error *error)
         for (int s = 0; s < recipe.steps; s++) {
             arf_ready_step *step = &skew->plan[i].step[s];
             ARF_TRY(arf_cuda_ready(skew->space, &recipe.step[s], step, error));
+            ARF_TRY(ARF_CU(driver_of(skew), error, cuFuncSetAttribute, step->function,
+                           CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+                           CU_SHAREDMEM_CARVEOUT_MAX_SHARED));
             if (step->recipe.resident)
                 share_room(step);
         }

@@ -28,6 +28,7 @@ static void (*arm)(int);
 static int (*calls)(const char **);
 static int (*live)(void);
 static const char *(*launched)(int);
+static unsigned (*flags)(void);
 
 enum { RANKS = 2, HIDDEN = 1024, TOP_K = 4, CAPACITY = 8 };
 
@@ -242,14 +243,13 @@ static void calls_that_overlap_on_the_gpu_are_named(void **state)
 }
 
 /* A search over the first plans of a shape, as a tuner begins one. */
-static arfuse_status prepare_ht(arf_space *space, arf_pattern pattern, arf_error *error)
+static arfuse_status prepare_ht(arf_space *space, arf_pattern pattern, int *id, arf_error *error)
 {
     static arf_plans seeds;
     const arf_problem problem = {.set = ARF_SET_ARFUSE, .shape = space->spec.shape};
-    int id;
     arf_seeds(&problem, pattern, ARF_HT, &seeds);
     assert_true(seeds.count > 0);
-    return arf_cuda_device.prepare(space, pattern, &seeds.plan[0], &id, error);
+    return arf_cuda_device.prepare(space, pattern, &seeds.plan[0], id, error);
 }
 
 static void ht_is_prepared_for_both_patterns(void **state)
@@ -259,7 +259,30 @@ static void ht_is_prepared_for_both_patterns(void **state)
     open_scene(&s, "moe_out", false);
     for (int p = 0; p < ARF_PATTERNS; p++) {
         arf_error error = ARF_ERROR_INIT;
-        assert_int_equal(prepare_ht(s.space, (arf_pattern)p, &error), ARFUSE_OK);
+        int id;
+        passes(prepare_ht(s.space, (arf_pattern)p, &id, &error), &error);
+    }
+    close_scene(&s);
+}
+
+/* Where processes share a GPU, a grid that waits inside itself and takes more than half of what its
+ * process has keeps the next one from starting beside it. */
+static void a_grid_that_leaves_no_room_does_not_trigger(void **state)
+{
+    (void)state;
+    scene s;
+    int ht;
+    arf_error error = ARF_ERROR_INIT;
+    open_scene(&s, "moe_out", false);
+    passes(prepare_ht(s.space, ARF_ALLREDUCE, &ht, &error), &error);
+    const arf_launch launch = call_of(&s, ht, ARF_ALLREDUCE);
+    arf_ready_step *step = &((arf_cuda_space *)s.space)->plan[ht].step[0];
+    const int64_t rows = arf_step_rows(&step->recipe, &s.space->spec.shape, launch.tokens);
+    for (int leaves_room = 0; leaves_room <= 1; leaves_room++) {
+        step->dependent_rows = leaves_room ? rows : rows - 1;
+        passes(arf_cuda_device.launch(s.space, &launch, &error), &error);
+        assert_string_equal(launched(0), "arf_ht");
+        assert_int_equal(flags() & ARF_TRIGGER_NEVER, leaves_room ? 0 : ARF_TRIGGER_NEVER);
     }
     close_scene(&s);
 }
@@ -277,6 +300,7 @@ static int prepare_all(void **state)
     *(void **)&calls = dlsym(library, "fakecuda_calls");
     *(void **)&live = dlsym(library, "fakecuda_live");
     *(void **)&launched = dlsym(library, "fakecuda_launched");
+    *(void **)&flags = dlsym(library, "fakecuda_flags");
     setenv("XDG_CACHE_HOME", cache, 1);
     unsetenv("CUDA_VISIBLE_DEVICES");
     return 0;
@@ -304,6 +328,7 @@ int main(void)
         cmocka_unit_test(a_watched_call_stands_between_marks),
         cmocka_unit_test(calls_that_overlap_on_the_gpu_are_named),
         cmocka_unit_test(ht_is_prepared_for_both_patterns),
+        cmocka_unit_test(a_grid_that_leaves_no_room_does_not_trigger),
     };
     return cmocka_run_group_tests_name("cuda_launch", tests, prepare_all, clear_all);
 }

@@ -22,7 +22,7 @@
 #include "support/scratch.h"
 #include "support/standin.h"
 
-static int (*live)(void);
+static int (*live)(void), (*carveout)(void);
 
 /* ---- what a process may use ------------------------------------------------------------------ */
 
@@ -75,8 +75,7 @@ static void the_share_is_known_whether_or_not_the_driver_counts_the_limit_in(voi
         {1, 132, 0, NULL, {132, 132, 1}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const arf_share got =
-            look(cases[i].mps, cases[i].seen, cases[i].all, cases[i].percentage);
+        const arf_share got = look(cases[i].mps, cases[i].seen, cases[i].all, cases[i].percentage);
         if (memcmp(&got, &cases[i].share, sizeof got) != 0)
             fail_msg("case %zu: %d of %d SMs, MPS %d", i, got.sm_seen, got.sm_all, got.mps);
     }
@@ -205,6 +204,8 @@ static int make_workspace(const arfuse_bootstrap *bootstrap, void *context)
         arfuse_workspace_info(workspace, &info);
         if (info.tp_size != 2 || info.local_ranks != 1)
             return complain(bootstrap->rank, "another team", info.device);
+        if (carveout() != CU_SHAREDMEM_CARVEOUT_MAX_SHARED)
+            return complain(bootstrap->rank, "kernels divide memory each in its own way", "");
     }
     if (arfuse_workspace_destroy(&workspace, &error) != ARFUSE_OK || live() != 0)
         return complain(bootstrap->rank, "not taken down", error.text);
@@ -262,6 +263,7 @@ static int prepare_all(void **state)
     if (library == NULL || standin_load("fakenvml/libnvidia-ml.so.1") == NULL)
         return 1;
     *(void **)&live = dlsym(library, "fakecuda_live");
+    *(void **)&carveout = dlsym(library, "fakecuda_carveout");
     setenv("XDG_CACHE_HOME", cache, 1);
     unsetenv("CUDA_VISIBLE_DEVICES");
     unsetenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");

@@ -23,6 +23,20 @@ static arf_cuda *device_of(const arf_cuda_space *space)
 
 /* ---- kernels -------------------------------------------------------------------------------- */
 
+/*
+ * Of processes that share the GPU: a multiprocessor changes how much of its first-level memory is
+ * shared memory only while nothing runs on it, and what waits there for a peer could keep out the
+ * block that it waits for. So all kernels ask for the same.
+ */
+static arfuse_status divide_alike(const arf_cuda *device, CUfunction function, arf_error *error)
+{
+    if (device->seat.processes < 2)
+        return ARFUSE_OK;
+    return ARF_CU(&device->driver, error, cuFuncSetAttribute, function,
+                  CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+                  CU_SHAREDMEM_CARVEOUT_MAX_SHARED);
+}
+
 static arfuse_status load(arf_cuda_space *space, const arf_step *step, arf_kernel *kernel,
                           arf_error *error)
 {
@@ -47,6 +61,8 @@ static arfuse_status load(arf_cuda_space *space, const arf_step *step, arf_kerne
     if (status == ARFUSE_OK)
         status = ARF_CU(driver, error, cuFuncGetAttribute, &kernel->max_threads,
                         CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, kernel->function);
+    if (status == ARFUSE_OK)
+        status = divide_alike(device, kernel->function, error);
     if (status != ARFUSE_OK) {
         arf_error_prefix(error, "%s", name);
         driver->cuModuleUnload(kernel->module);
