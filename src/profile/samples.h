@@ -87,7 +87,8 @@ arfuse_status arf_sample_line(const arf_samples_header *header, const arf_sample
  * Creates the samples file beside a profile, or, with `resume`, keeps its whole lines and appends;
  * every line is on disk when arf_samples_append returns. Without `resume`, samples that are there
  * stay as they are: lines then go to a file with ".new" behind the name, which arf_samples_keep
- * renames over the old one, and which `resume` takes up when it is there. Both files are locked
+ * renames over the old one, and which `resume` takes up when it is there; else what an interrupted
+ * run left there stays until the first line is appended. Both files are locked
  * until the writer is closed: a second writer is refused (ARFUSE_FAILURE), as are samples of
  * another key, to resume also of another policy or tuning version, and files that hold no samples
  * (ARFUSE_PROFILE). A seed beyond 2^53 - 1 is ARFUSE_USAGE.
@@ -100,6 +101,8 @@ arfuse_status arf_samples_judge(const char *path, const arf_samples_header *head
                                 arf_error *error);
 /* The file that lines go to; valid until arf_samples_keep or arf_samples_close. */
 const char *arf_samples_place(const arf_samples_writer *writer);
+/* The samples that the first line will take the place of; 0: none. */
+int arf_samples_discards(const arf_samples_writer *writer);
 /* The profile of these samples is stored: they replace those of the run before. */
 arfuse_status arf_samples_keep(arf_samples_writer *writer, arf_error *error);
 arfuse_status arf_samples_append(arf_samples_writer *writer, const arf_sample *sample,

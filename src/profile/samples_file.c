@@ -17,8 +17,9 @@ struct arf_samples_writer {
     int file;
     int lock; /* the file at `path` where lines go to a new one, else -1 */
     size_t bytes;
-    char *path;  /* beside the profile */
-    char *place; /* where lines go: `path`, or that and ".new" */
+    char *path;   /* beside the profile */
+    char *place;  /* where lines go: `path`, or that and ".new" */
+    int discards; /* samples there that the first line takes the place of */
     arf_samples_header header;
 };
 
@@ -207,11 +208,26 @@ static int open_locked(const char *path, arf_error *error)
     return -1;
 }
 
-/* Samples that a run without --resume finds stay until its own can replace them. */
+/* From `bytes` on; a file of nothing begins with a header. */
+static arfuse_status start(arf_samples_writer *writer, arf_error *error)
+{
+    char *line = NULL;
+    if (ftruncate(writer->file, (off_t)writer->bytes) != 0)
+        return fail_errno(error, writer->place, "truncate");
+    if (writer->bytes > 0)
+        return ARFUSE_OK;
+    ARF_TRY(arf_samples_header_line(&writer->header, &line, error));
+    arfuse_status status = append(writer, line, error);
+    free(line);
+    return status;
+}
+
+/* Samples that a run without --resume finds stay until its own can replace them: those of a whole
+ * run until its profile is stored, those of an interrupted one until it has measured something. */
 static arfuse_status begin(arf_samples_writer *writer, bool resume, arf_error *error)
 {
     found old, fresh;
-    char *line = NULL, *other = new_path(writer->path);
+    char *other = new_path(writer->path);
     writer->place = strdup(writer->path);
     if (other == NULL || writer->place == NULL) {
         free(other);
@@ -235,15 +251,22 @@ static arfuse_status begin(arf_samples_writer *writer, bool resume, arf_error *e
         if ((writer->file = open_locked(other, error)) < 0)
             return error->status;
         writer->bytes = resume ? fresh.bytes : 0;
+        writer->discards = resume ? 0 : fresh.samples;
     }
-    if (ftruncate(writer->file, (off_t)writer->bytes) != 0)
-        return fail_errno(error, writer->place, "truncate");
-    if (writer->bytes > 0)
+    return writer->discards > 0 ? ARFUSE_OK : start(writer, error);
+}
+
+int arf_samples_discards(const arf_samples_writer *writer)
+{
+    return writer->discards;
+}
+
+static arfuse_status discard(arf_samples_writer *writer, arf_error *error)
+{
+    if (writer->discards == 0)
         return ARFUSE_OK;
-    ARF_TRY(arf_samples_header_line(&writer->header, &line, error));
-    status = append(writer, line, error);
-    free(line);
-    return status;
+    writer->discards = 0;
+    return start(writer, error);
 }
 
 arfuse_status arf_samples_open(const char *path, const arf_samples_header *header, bool resume,
@@ -269,6 +292,7 @@ arfuse_status arf_samples_keep(arf_samples_writer *writer, arf_error *error)
 {
     if (writer->lock < 0)
         return ARFUSE_OK;
+    ARF_TRY(discard(writer, error));
     if (rename(writer->place, writer->path) != 0)
         return fail_errno(error, writer->place, "rename it over the samples of the run before");
     strcpy(writer->place, writer->path);
@@ -279,6 +303,7 @@ arfuse_status arf_samples_append(arf_samples_writer *writer, const arf_sample *s
                                  arf_error *error)
 {
     char *line = NULL;
+    ARF_TRY(discard(writer, error));
     ARF_TRY(arf_sample_line(&writer->header, sample, &line, error));
     arfuse_status status = append(writer, line, error);
     free(line);

@@ -181,6 +181,12 @@ static arfuse_status tune_shape(const arf_tuner *tuner, const arf_shape *shape,
     if (status == ARFUSE_OK && store.resumed > 0)
         arf_voice_note("%d sample%s of %s %s taken up", store.resumed, ARF_PLURAL(store.resumed),
                        store.path, store.resumed == 1 ? "is" : "are");
+    if (status == ARFUSE_OK && store.discards > 0)
+        arf_voice_warn("%d sample%s that an interrupted run left in %s %s", store.discards,
+                       ARF_PLURAL(store.discards), store.path,
+                       o->base != NULL ? "made way for those of --base"
+                                       : "will make way for this run's first one; to keep them, "
+                                         "end it now and add --resume");
     if (status == ARFUSE_OK && store.replaces)
         arf_voice_note("samples go to %s; those of the run before stay until its profile is stored",
                        store.path);

@@ -173,6 +173,7 @@ static arfuse_status open_files(arf_store *store, const arf_samples_header *head
     ARF_TRY(
         arf_samples_open(samples, header, store->tuner->options->resume, &store->writer, error));
     snprintf(store->path, sizeof store->path, "%s", arf_samples_place(store->writer));
+    store->discards = arf_samples_discards(store->writer);
     return ARFUSE_OK;
 }
 

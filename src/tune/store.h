@@ -18,6 +18,7 @@ typedef struct arf_store {
     char path[ARF_PATH_TEXT];   /* of the file that samples go to */
     bool replaces;              /* it is a new one, which replaces the old with the profile */
     int resumed;                /* samples that were there before */
+    int discards; /* samples of an interrupted run, which the first point replaces; rank 0 */
 } arf_store;
 
 /* Not collective: what would be refused of the folder and the files in it, and of --base, before
@@ -35,8 +36,8 @@ void arf_store_close(arf_store *store);
 arfuse_status arf_store_add(arf_store *store, const arf_sample *sample, int count,
                             arf_error *error);
 
-/* Rank 0 writes the profile beside the samples, which then replace older ones; every rank gets the path and compares the digest
- * of the routes it holds. */
+/* Rank 0 writes the profile beside the samples, which then replace older ones; every rank gets the
+ * path and compares the digest of the routes it holds. */
 arfuse_status arf_store_profile(const arf_store *store, const arf_profile *profile,
                                 char path[ARF_PATH_TEXT], arf_error *error);
 

@@ -35,6 +35,17 @@ check "an interrupted rerun: a code other than 0" [ "$rc" -ne 0 ]
 check "an interrupted rerun: profile and samples stand as they were" pair_stands
 check "an interrupted rerun: the message names where its samples are" says "$samples.new"
 kept=$(wc -l <"$samples.new")
+
+# A fresh run in its place says what it will cost, and costs nothing until it has measured something.
+launch 2 "${shape[@]}" --device "model:default,prepare_seconds=30,pause_seconds=1" --output "$out" --seed 3
+for _ in $(seq 300); do says "--resume" && break; sleep 0.1; done
+kill -INT "$(pgrep -P "$launcher" mpirun)"
+await
+check "a fresh run after it: says how many samples are at stake, and how to keep them" \
+    says "$((kept - 1)) samples that an interrupted run left in $samples.new will make way for this run's first one; to keep them, end it now and add --resume"
+check "a fresh run that ends at once: they are all there" [ "$(wc -l <"$samples.new")" -eq "$kept" ]
+check "a fresh run that ends at once: profile and samples stand as they were" pair_stands
+
 run_tune 2 "${shape[@]}" "${quick[@]}" --output "$out" --seed 2 --resume
 check "resumed: exit 0" [ "$rc" -eq 0 ]
 check "resumed: the interrupted run's samples are taken up" says "$((kept - 1)) samples of $samples.new are taken up"

@@ -370,6 +370,42 @@ static void a_rerun_leaves_the_old_samples(void **state)
     unlink(path);
 }
 
+/* What an interrupted run measured is told, and stays until there is something in its place. */
+static void an_interrupted_rerun_stays_until_the_next_measures(void **state)
+{
+    (void)state;
+    bool truncated;
+    arf_error error = ARF_ERROR_INIT;
+    arf_samples_header header = host_header();
+    char whole[sizeof path];
+    memcpy(whole, path, sizeof path);
+    arf_samples_writer *writer = open_file(&header, false);
+    append(writer, 1);
+    arf_samples_close(writer);
+    writer = open_file(&header, false);
+    assert_int_equal(arf_samples_discards(writer), 0);
+    append(writer, 1);
+    append(writer, 2);
+    arf_samples_close(writer); /* interrupted */
+    writer = open_file(&header, true);
+    assert_int_equal(arf_samples_discards(writer), 0);
+    arf_samples_close(writer);
+    writer = open_file(&header, false);
+    assert_int_equal(arf_samples_discards(writer), 2);
+    arf_samples_close(writer); /* ended before it measured anything */
+    strcat(path, ".new");
+    assert_int_equal(count_in_file(&truncated), 2);
+    memcpy(path, whole, sizeof path);
+    writer = open_file(&header, false);
+    append(writer, 8);
+    assert_int_equal(arf_samples_discards(writer), 0);
+    assert_int_equal(arf_samples_keep(writer, &error), ARFUSE_OK);
+    arf_samples_close(writer);
+    assert_int_equal(count_in_file(&truncated), 1);
+    assert_false(truncated);
+    unlink(path);
+}
+
 static void what_holds_no_samples_is_not_replaced(void **state)
 {
     (void)state;
@@ -478,6 +514,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_killed_writer_is_resumed, make, clean),
         cmocka_unit_test_setup_teardown(other_conditions_are_not_resumed, make, clean),
         cmocka_unit_test_setup_teardown(a_rerun_leaves_the_old_samples, make, clean),
+        cmocka_unit_test_setup_teardown(an_interrupted_rerun_stays_until_the_next_measures, make,
+                                        clean),
         cmocka_unit_test_setup_teardown(what_holds_no_samples_is_not_replaced, make, clean),
         cmocka_unit_test_setup_teardown(a_second_writer_is_refused, make, clean),
         cmocka_unit_test_setup_teardown(a_full_file_says_so, make, clean),
