@@ -31,6 +31,8 @@
 
 #define SECONDS 120
 #define SEEDED 50
+/* Token counts of LL that take turns. */
+enum { FEW = 1, MANY = 64 };
 /* Of the whole: the rest is for closing and printing. */
 #define RACE_SHARE 0.95
 enum { MOST_ARGUMENTS = 128 };
@@ -68,16 +70,19 @@ static bool names(const char *argument, const char *name)
            (argument[length] == '=' || argument[length] == '\0');
 }
 
+/* What a tune alone can follow is refused, not left unheard. */
 static arfuse_status refuse_others(const arf_tune_options *o, arf_error *error)
 {
-    if (o->task != ARF_TASK_TUNE)
+    if (o->task != ARF_TASK_TUNE || o->pins > 0 || o->any_numerics || o->multicast ||
+        o->weights != NULL || o->base != NULL || o->resume || o->strict ||
+        (o->format != ARF_FORMAT_TABLE && o->format != ARF_FORMAT_CSV))
         return arf_fail(error, ARFUSE_USAGE,
-                        "this option of arfuse-tune is none of gpu_bench; see "
-                        "the head of tests/bench/gpu/gpu_bench.c");
+                        "of arfuse-tune's options these go here: --hidden, --topk, --tp, --tokens, "
+                        "--pattern, --protocols, --no-norm, --no-residual, --no-shared-expert, "
+                        "--device, --policy, --seed, --wait-limit, --format table or csv, --quiet, "
+                        "--verbose");
     if (arf_shape_count(o) != 1)
         return arf_fail(error, ARFUSE_USAGE, "one shape a run: one --hidden and one --topk");
-    if (o->format != ARF_FORMAT_TABLE && o->format != ARF_FORMAT_CSV)
-        return arf_fail(error, ARFUSE_USAGE, "--format: expected table or csv");
     return ARFUSE_OK;
 }
 
@@ -160,6 +165,7 @@ typedef struct bench_run {
     race race;
     copy_speeds copy;
     host_costs costs;
+    race_pair pair;
     arf_bench bench;
     marks marks;
 } bench_run;
@@ -242,7 +248,10 @@ static arfuse_status measure(bench_run *b, arf_error *error)
     b->race.calls = (int)b->r->calls;
     b->race.deadline = (double)b->r->seconds * RACE_SHARE;
     race_points(&b->race, &o->tokens, pattern, (int)b->r->seeded, o->seed);
+    b->race.wanted = o->protocol;
     arfuse_status status = race_run(&b->race, error);
+    if (status == ARFUSE_OK)
+        status = race_alternate(&b->race, FEW, MANY, &b->pair, error);
     arf_bench_close(&b->bench);
     return status;
 }
@@ -255,6 +264,7 @@ static int report(bench_run *b)
                               .problem = &b->problem,
                               .copy = &b->copy,
                               .costs = &b->costs,
+                              .pair = &b->pair,
                               .ranks_here =
                                   gpu ? b->tuner.key.ranks_per_gpu : b->problem.shape.tp_size,
                               .processes = b->tuner.team.bootstrap.size,

@@ -20,6 +20,15 @@
 #define MOST_ROUTE_NS 10.0
 #define MOST_CREATE_MS 100.0
 #define MOST_COMPILE_S 2.0
+#define MOST_ALTERNATING 1.1 /* a pair of calls over each alone */
+
+/* LL, allreduce, eight local ranks of one H200, H 6144, warm, microseconds. */
+#define LL_RANKS 8
+#define LL_HIDDEN 6144
+static const struct {
+    int64_t tokens;
+    double most;
+} ll_at[] = {{1, 6}, {16, 12}};
 
 static const struct {
     arf_protocol protocol;
@@ -112,6 +121,14 @@ static void say_worst(mark *now, const worst *w, double most)
         arf_pattern_name(w->row->pattern), w->row->tokens, most, w->above, w->count, open);
 }
 
+static const race_row *ladder_row(const race *r, arf_pattern pattern, int64_t tokens)
+{
+    for (int i = 0; i < r->count; i++)
+        if (r->row[i].ladder && r->row[i].pattern == pattern && r->row[i].tokens == tokens)
+            return &r->row[i];
+    return NULL;
+}
+
 /* ---- routes against rivals ---------------------------------------------------------------------
  */
 
@@ -121,7 +138,7 @@ static void judge_rival(const run_of_marks *run, arf_pattern pattern, arf_protoc
     worst w = {0};
     mark *now = add(all, false, "%s: routed over %s", arf_pattern_name(pattern),
                     rival == ARF_SEPARATE ? "separate finalize" : "unfused");
-    for (int i = 0; i < run->race->count; i++)
+    for (int i = 0; i < run->race->count && run->race->wanted[rival]; i++)
         if (run->race->row[i].pattern == pattern)
             take(&w, run->race->row[i].timed ? run->race->row[i].ratio[rival].median : NAN, NOISE,
                  &run->race->row[i]);
@@ -139,7 +156,8 @@ static void judge_few(const run_of_marks *run, marks *all)
         add(all, false, "finalize, 1 to %d tokens: separate finalize over routed", FEW_TOKENS);
     for (int i = 0; i < run->race->count; i++) {
         const race_row *row = &run->race->row[i];
-        if (row->pattern != ARF_FINALIZE || row->tokens > FEW_TOKENS)
+        if (row->pattern != ARF_FINALIZE || row->tokens > FEW_TOKENS ||
+            !run->race->wanted[ARF_SEPARATE])
             continue;
         const bool timed = row->timed && isfinite(row->ratio[ARF_SEPARATE].median);
         missing += !timed;
@@ -179,7 +197,7 @@ static void judge_floor(const run_of_marks *run, arf_protocol protocol, double m
     for (int i = 0; i < run->race->count; i++) {
         const race_row *row = &run->race->row[i];
         const double least = floor_of_row(run, row, protocol);
-        if (!row->ladder || !(least > FLOOR_COUNTS) ||
+        if (!row->ladder || !(least > FLOOR_COUNTS) || !run->race->wanted[protocol] ||
             row->tokens > run->race->all->limit[row->pattern][protocol])
             continue;
         take(&w, row->timed && row->best[protocol].timed ? row->best[protocol].us / least : NAN,
@@ -190,8 +208,6 @@ static void judge_floor(const run_of_marks *run, arf_protocol protocol, double m
             run->copy->count == 0 ? run->copy->why : "floors are those of a GPU");
     else if (run->ranks_here < run->problem->shape.tp_size)
         say(now, MARK_NOT_HERE, "the floor of the links between GPUs is not measured");
-    else if (protocol == ARF_HT && w.count + w.missing == 0)
-        say(now, MARK_MISSED, "HT was not tried anywhere");
     else
         say_worst(now, &w, most);
 }
@@ -224,6 +240,45 @@ static void judge_ht(const run_of_marks *run, marks *all)
         say(now, MARK_NOT_HERE, "%s", run->gpu ? "no such point" : "said of a GPU");
     else
         say(now, other > 0 ? MARK_MISSED : MARK_HELD, "%s", found);
+}
+
+/* ---- LL ----------------------------------------------------------------------------------------
+ */
+
+static void judge_ll(const run_of_marks *run, marks *all)
+{
+    const arf_shape *shape = &run->problem->shape;
+    const bool meant = run->gpu && run->ranks_here == LL_RANKS && run->processes == 1 &&
+                       shape->tp_size == LL_RANKS && shape->hidden_size == LL_HIDDEN &&
+                       run->race->wanted[ARF_LL];
+    for (size_t i = 0; i < sizeof ll_at / sizeof *ll_at; i++) {
+        mark *now = add(all, false, "ll, allreduce, %" PRId64 " token%s", ll_at[i].tokens,
+                        ll_at[i].tokens == 1 ? "" : "s");
+        const race_row *row = ladder_row(run->race, ARF_ALLREDUCE, ll_at[i].tokens);
+        if (!meant || row == NULL)
+            say(now, MARK_NOT_HERE, "said of %d local ranks on a GPU and H %d", LL_RANKS,
+                LL_HIDDEN);
+        else if (!row->timed || !row->best[ARF_LL].timed)
+            say(now, MARK_OPEN, "not timed");
+        else
+            say(now, row->best[ARF_LL].us > ll_at[i].most ? MARK_MISSED : MARK_HELD,
+                "%.2f us, at most %g", row->best[ARF_LL].us, ll_at[i].most);
+    }
+}
+
+static void judge_pair(const run_of_marks *run, marks *all)
+{
+    const race_pair *pair = run->pair;
+    const double ratio = pair->together / pair->apart;
+    mark *now =
+        add(all, false, "ll: calls of %" PRId64 " and %" PRId64 " tokens by turns over each alone",
+            pair->few, pair->many);
+    if (run->host || isnan(ratio))
+        say(now, MARK_NOT_HERE, "%s", run->host ? HOST_TIMES : "ll was not timed at both");
+    else
+        say(now, ratio > MOST_ALTERNATING ? MARK_MISSED : MARK_HELD,
+            "%.3f (%.2f us a pair, %.2f apart), at most %.2f", ratio, pair->together, pair->apart,
+            MOST_ALTERNATING);
 }
 
 /* ---- costs of the host -------------------------------------------------------------------------
@@ -262,14 +317,6 @@ static void judge_costs(const run_of_marks *run, marks *all)
 
 /* ---- the aim -----------------------------------------------------------------------------------
  */
-
-static const race_row *ladder_row(const race *r, arf_pattern pattern, int64_t tokens)
-{
-    for (int i = 0; i < r->count; i++)
-        if (r->row[i].ladder && r->row[i].pattern == pattern && r->row[i].tokens == tokens)
-            return &r->row[i];
-    return NULL;
-}
 
 /* The same set-up alone compares: ranks, hidden size, a process a rank on one GPU, graph. */
 static void judge_public(const run_of_marks *run, marks *all)
@@ -311,6 +358,8 @@ void judge_marks(const run_of_marks *run, marks *all)
     for (size_t i = 0; i < sizeof over_floor / sizeof *over_floor; i++)
         judge_floor(run, over_floor[i].protocol, over_floor[i].most, all);
     judge_ht(run, all);
+    judge_ll(run, all);
+    judge_pair(run, all);
     judge_costs(run, all);
     judge_public(run, all);
 }

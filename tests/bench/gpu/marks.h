@@ -33,6 +33,7 @@ typedef struct run_of_marks {
     const arf_problem *problem;
     const copy_speeds *copy;
     const host_costs *costs;
+    const race_pair *pair;
     int ranks_here; /* of one GPU */
     int processes;
     bool gpu;  /* false: what is said of a GPU alone says nothing here */

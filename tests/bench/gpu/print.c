@@ -40,9 +40,8 @@ static void number(double value, int width, int digits)
 
 static const arf_protocol column[] = {ARF_LL, ARF_BT, ARF_HT, ARF_UNFUSED, ARF_SEPARATE};
 #define COLUMNS ((int)(sizeof column / sizeof *column))
-#define FUSED 3 /* of the columns */
 
-static void print_row(const run_of_marks *run, const race_row *row)
+static void print_row(const race_row *row)
 {
     printf("%-9s %7" PRId64, arf_pattern_name(row->pattern), row->tokens);
     for (int i = 0; i < COLUMNS; i++)
@@ -51,20 +50,24 @@ static void print_row(const run_of_marks *run, const race_row *row)
     printf(" %-8s", row->routed.timed ? arf_protocol_name(row->routed.plan.protocol) : "-");
     number(row->ratio[ARF_UNFUSED].median, 8, 3);
     number(row->ratio[ARF_SEPARATE].median, 8, 3);
-    for (int i = 0; i < FUSED; i++)
-        number(row->best[column[i]].timed ? floor_of_row(run, row, column[i]) : NAN, 8, 1);
-    for (int i = 0; i < FUSED; i++)
-        number(row->best[column[i]].timed
-                   ? row->best[column[i]].us / floor_of_row(run, row, column[i])
-                   : NAN,
-               6, 2);
     putchar('\n');
 }
 
-void print_table(const run_of_marks *run, const arf_tuner *tuner)
+static void print_floors(const run_of_marks *run, const race_row *row)
 {
-    static const race_row *row[RACE_MOST_ROWS];
-    const int count = sorted(run->race, row);
+    double least[COLUMNS];
+    printf("%-9s %7" PRId64, arf_pattern_name(row->pattern), row->tokens);
+    for (int i = 0; i < COLUMNS; i++) {
+        least[i] = row->best[column[i]].timed ? floor_of_row(run, row, column[i]) : NAN;
+        number(least[i], 9, 2);
+    }
+    for (int i = 0; i < COLUMNS; i++)
+        number(row->best[column[i]].us / least[i], 8, 2);
+    putchar('\n');
+}
+
+static void print_head(const run_of_marks *run, const arf_tuner *tuner)
+{
     char device[160], placement[256];
     arf_tuner_device_text(&tuner->key, device, sizeof device);
     arf_placement_text(&tuner->placement, placement, sizeof placement);
@@ -72,21 +75,37 @@ void print_table(const run_of_marks *run, const arf_tuner *tuner)
     printf("%s, driver %s, sources %s\n%s, H %d, K %d; routes: %s; policy %s\n", device,
            tuner->driver, tuner->source_digest, placement, shape->hidden_size, shape->top_k,
            run->race->routed->name, arf_policy_name(tuner->options->policy));
-    printf("copy, bytes read and written over both buffers:");
+    printf("copy, bytes read and written, over both buffers:");
     for (int i = 0; i < run->copy->count; i++)
         printf(" %.0f MiB %.2f TB/s%s", run->copy->bytes[i] / 1048576, run->copy->speed[i] / 1e6,
                i + 1 < run->copy->count ? "," : "\n");
     if (run->copy->count == 0)
         printf(" %s\n", run->copy->why);
-    printf("us a call of the slowest rank, median of %d replays of a graph; a protocol's fastest "
-           "tuning; floors: bytes that must move over copy bandwidth at that working set\n\n",
-           RACE_ROUNDS);
-    printf("%-9s %7s %9s %9s %9s %9s %9s %9s %-8s %8s %8s %8s %8s %8s %6s %6s %6s\n", "pattern",
-           "tokens", "ll", "bt", "ht", "unfused", "separate", "routed", "by", "/unfused", "/separ.",
-           "ll floor", "bt floor", "ht floor", "ll/fl", "bt/fl", "ht/fl");
+}
+
+void print_table(const run_of_marks *run, const arf_tuner *tuner)
+{
+    static const race_row *row[RACE_MOST_ROWS];
+    const int count = sorted(run->race, row);
+    print_head(run, tuner);
+    printf(
+        "\nus a call: slowest rank, median of %d replays of a graph. Of each protocol its fastest "
+        "tuning; routed: what the routes run, and over its rivals\n",
+        RACE_ROUNDS);
+    printf("%-9s %7s %9s %9s %9s %9s %9s %9s %-8s %8s %8s\n", "pattern", "tokens", "ll", "bt", "ht",
+           "unfused", "separate", "routed", "by", "/unfused", "/separ.");
     for (int i = 0; i < count; i++)
         if (row[i]->ladder && row[i]->timed)
-            print_row(run, row[i]);
+            print_row(row[i]);
+    if (run->copy->count == 0)
+        return;
+    printf("\nfloor in us: bytes that must move over copy bandwidth at that working set; then the "
+           "times above over it\n%-9s %7s %9s %9s %9s %9s %9s %8s %8s %8s %8s %8s\n",
+           "pattern", "tokens", "ll", "bt", "ht", "unfused", "separate", "ll", "bt", "ht",
+           "unfused", "separate");
+    for (int i = 0; i < count; i++)
+        if (row[i]->ladder && row[i]->timed)
+            print_floors(run, row[i]);
 }
 
 /* ---- CSV ---------------------------------------------------------------------------------------

@@ -230,7 +230,7 @@ static arfuse_status line_up_ladder(session *s, arf_error *error)
     for (int p = 0; p < ARF_PROTOCOLS; p++) {
         const arf_plans *plans = &s->r->all->of[s->row->pattern][p];
         const int first = s->lanes;
-        for (int i = 0; i < plans->count; i++)
+        for (int i = 0; i < plans->count && s->r->wanted[p]; i++)
             if (has_room(s->r, s->row->pattern, &plans->plan[i], s->row->tokens))
                 add_lane(s, &plans->plan[i]);
         ARF_TRY(screen(s, first, error));
@@ -243,6 +243,8 @@ static void line_up_rivals(session *s, arf_protocol protocol)
 {
     const race *r = s->r;
     const race_row *below = NULL, *above = NULL;
+    if (!r->wanted[protocol])
+        return;
     for (int i = 0; i < r->count; i++) {
         const race_row *row = &r->row[i];
         if (!row->ladder || row->pattern != s->row->pattern || !row->best[protocol].timed)
@@ -372,7 +374,7 @@ static arfuse_status precompile(const race *r, arf_error *error)
     for (int p = 0; p < ARF_PATTERNS && status == ARFUSE_OK; p++) {
         int count = 0;
         for (int protocol = 0; protocol < ARF_PROTOCOLS; protocol++)
-            for (int i = 0; i < r->all->of[p][protocol].count; i++)
+            for (int i = 0; i < r->all->of[p][protocol].count && r->wanted[protocol]; i++)
                 plan[count++] = &r->all->of[p][protocol].plan[i];
         status = arf_bench_precompile(r->bench, (arf_pattern)p, plan, count, error);
     }

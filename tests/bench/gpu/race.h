@@ -40,8 +40,9 @@ typedef struct race {
     const arf_problem *problem;
     const entrants *all;
     const arf_side *routed;
-    int calls;       /* N of every graph; 0: chosen by the tuner */
-    double deadline; /* seconds since the run began */
+    const bool *wanted; /* [ARF_PROTOCOLS]: the others run only where the routes say so */
+    int calls;          /* N of every graph; 0: chosen by the tuner */
+    double deadline;    /* seconds since the run began */
     int count;
     race_row row[RACE_MOST_ROWS]; /* in the order of their turn */
     int wrong, failed;            /* candidates with other bits; candidates that did not run */
@@ -54,6 +55,18 @@ typedef struct race {
  */
 void race_points(race *r, const arf_tokens *ladder, const bool pattern[ARF_PATTERNS], int seeded,
                  uint64_t seed);
+
+/*
+ * Calls of two token counts by turns in one graph, against each alone: microseconds of one of each,
+ * medians of RACE_ROUNDS. LL moves no more than each call's own rows, so the sum is what the pair
+ * takes. NaN where LL was not timed at both.
+ */
+typedef struct race_pair {
+    int64_t few, many;
+    double apart, together;
+} race_pair;
+arfuse_status race_alternate(const race *r, int64_t few, int64_t many, race_pair *pair,
+                             arf_error *error);
 
 /* Collective. Points that the deadline leaves out stay untimed. An error: the bench is gone. */
 arfuse_status race_run(race *r, arf_error *error);
