@@ -210,6 +210,13 @@ $(BUILD)/tests/%_test: $(OBJ)/tests/unit/%_test.o $(call object,$(helper_src)) $
 	$(quiet)mkdir -p $(@D)
 	$(quiet)$(CC) -o $@ $^ $(LDFLAGS_ALL) -lcmocka $(TEST_LIBS) $(LIBS)
 
+$(BUILD)/tests/bench_marks_test: $(OBJ)/tests/unit/bench_marks_test.o $(call object,\
+  $(addprefix tests/bench/,floor.c gpu/marks.c gpu/copy.c gpu/copy_cuda.c gpu/inline_kernel.c)) \
+  $(OBJ)/libtune.a $(OBJ)/libcore.a
+	$(call say,LINK,$@)
+	$(quiet)mkdir -p $(@D)
+	$(quiet)$(CC) -o $@ $^ $(LDFLAGS_ALL) -lcmocka $(LIBS)
+
 # jansson is a test oracle; nothing that is installed links it.
 $(BUILD)/tests/schema_test $(BUILD)/tests/json_oracle_test: TEST_LIBS = -ljansson
 

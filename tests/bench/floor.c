@@ -16,13 +16,18 @@ static double rows_of(double a, double ranks, arf_protocol protocol)
     }
 }
 
+double floor_row_bytes(const arf_shape *shape, int here, int64_t tokens)
+{
+    return here * (double)tokens * 2.0 * shape->hidden_size;
+}
+
 double floor_bytes(const arf_shape *shape, int here, arf_pattern pattern, arf_protocol protocol,
                    arf_protocol behind, int64_t tokens)
 {
-    const double row = 2.0 * shape->hidden_size, ranks = shape->tp_size;
+    const double ranks = shape->tp_size;
     const double a = pattern == ARF_FINALIZE ? shape->top_k + 1 : 1;
     double rows = rows_of(a, ranks, protocol);
     if (protocol == ARF_SEPARATE) /* what unfused does anyway; the others plus a row out and in */
         rows = rows_of(a, ranks, behind) + (behind == ARF_UNFUSED ? 0 : 2);
-    return here * (double)tokens * row * rows;
+    return rows * floor_row_bytes(shape, here, tokens);
 }

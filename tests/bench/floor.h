@@ -8,6 +8,9 @@
 
 #include "rules/words.h"
 
+/* A row of every token on each of `here` ranks. */
+double floor_row_bytes(const arf_shape *shape, int here, int64_t tokens);
+
 /*
  * Bytes read and written in the memory of one GPU that hosts `here` of the shape's ranks; of one
  * rank alone with here = 1. `behind` is the allreduce protocol after a separate finalize, and is

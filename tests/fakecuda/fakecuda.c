@@ -565,6 +565,39 @@ static CUresult fake_stream_destroy(CUstream stream)
     drop(stream);
     return CUDA_SUCCESS;
 }
+/* Kernels do nothing, so any two events are as far apart. */
+static CUresult fake_event(CUevent *event, unsigned flags)
+{
+    MAY_FAIL(FULL);
+    (void)flags;
+    *event = make(1);
+    return CUDA_SUCCESS;
+}
+static CUresult fake_event_destroy(CUevent event)
+{
+    drop(event);
+    return CUDA_SUCCESS;
+}
+static CUresult fake_record(CUevent event, CUstream stream)
+{
+    MAY_FAIL(CUDA_ERROR_LAUNCH_FAILED);
+    (void)event, (void)stream;
+    return CUDA_SUCCESS;
+}
+static CUresult fake_elapsed(float *ms, CUevent begin, CUevent end)
+{
+    MAY_FAIL(CUDA_ERROR_LAUNCH_FAILED);
+    (void)begin, (void)end;
+    *ms = 1;
+    return CUDA_SUCCESS;
+}
+/* Nobody reads what it would have copied. */
+static CUresult fake_copy_on_device(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
+{
+    MAY_FAIL(CUDA_ERROR_LAUNCH_FAILED);
+    (void)to, (void)from, (void)bytes, (void)stream;
+    return CUDA_SUCCESS;
+}
 static CUresult fake_is_capturing(CUstream stream, CUstreamCaptureStatus *status)
 {
     (void)stream;
@@ -690,6 +723,11 @@ SHOWN CUresult cuGetProcAddress_v2(const char *symbol, void **function, int vers
         ENTRY(cuStreamCreate, fake_stream),
         ENTRY(cuStreamDestroy, fake_stream_destroy),
         ENTRY(cuStreamIsCapturing, fake_is_capturing),
+        ENTRY(cuEventCreate, fake_event),
+        ENTRY(cuEventDestroy, fake_event_destroy),
+        ENTRY(cuEventRecord, fake_record),
+        ENTRY(cuEventElapsedTime, fake_elapsed),
+        ENTRY(cuMemcpyDtoDAsync, fake_copy_on_device),
         ENTRY(cuStreamSynchronize, fake_stream_synchronize),
         ENTRY(cuStreamBeginCapture, fake_begin),
         ENTRY(cuStreamEndCapture, fake_end),

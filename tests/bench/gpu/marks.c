@@ -49,6 +49,11 @@ static const struct {
 } public_kernel[] = {{1, 4.08, 5.41},  {4, 4.40, 5.88},   {16, 4.91, 8.11},
                      {64, 9.59, 23.9}, {128, 15.4, 46.8}, {256, 27.8, 75.0},
                      {512, 52.6, 113}, {1024, 101, 195},  {2048, 193, 363}};
+/* Fused finalize: at most so many times its floor from here on ... */
+#define AIM_MANY 64
+#define AIM_FLOOR 1.6
+/* ... and below our allreduce plus so many times what gathering its rows takes. */
+#define AIM_GATHER 1.3
 #define PUBLIC_ROWS ((int)(sizeof public_kernel / sizeof *public_kernel))
 
 /* ---- writing down ------------------------------------------------------------------------------
@@ -179,14 +184,13 @@ static void judge_few(const run_of_marks *run, marks *all)
 /* ---- floors ------------------------------------------------------------------------------------
  */
 
-double floor_of_row(const run_of_marks *run, const race_row *row, arf_protocol protocol)
+double floor_of_time(const run_of_marks *run, const race_row *row, const race_time *time)
 {
     /* Between GPUs the link is a floor too, which nobody has measured here. */
-    if (run->ranks_here < run->problem->shape.tp_size)
+    if (!time->timed || run->ranks_here < run->problem->shape.tp_size)
         return NAN;
-    const race_time *time = &row->best[protocol];
     return copy_us(run->copy, floor_bytes(&run->problem->shape, run->ranks_here, row->pattern,
-                                          protocol, time->then.protocol, row->tokens));
+                                          time->plan.protocol, time->then.protocol, row->tokens));
 }
 
 static void judge_floor(const run_of_marks *run, arf_protocol protocol, double most, marks *all)
@@ -196,7 +200,9 @@ static void judge_floor(const run_of_marks *run, arf_protocol protocol, double m
                     arf_protocol_name(protocol), FLOOR_COUNTS);
     for (int i = 0; i < run->race->count; i++) {
         const race_row *row = &run->race->row[i];
-        const double least = floor_of_row(run, row, protocol);
+        const double least =
+            copy_us(run->copy, floor_bytes(&run->problem->shape, run->ranks_here, row->pattern,
+                                           protocol, protocol, row->tokens));
         if (!row->ladder || !(least > FLOOR_COUNTS) || !run->race->wanted[protocol] ||
             row->tokens > run->race->all->limit[row->pattern][protocol])
             continue;
@@ -345,6 +351,38 @@ static void judge_public(const run_of_marks *run, marks *all)
             "%.3f of %d rows, at most %.2f", exp(sum / w.count), w.count, AIM);
 }
 
+/* The routed finalize over what it is to come to; NaN when something is not known. */
+static double finalize_ratio(const run_of_marks *run, const race_row *row)
+{
+    const arf_shape *shape = &run->problem->shape;
+    if (!row->timed || !row->routed.timed)
+        return NAN;
+    if (row->tokens >= AIM_MANY)
+        return row->routed.us / (AIM_FLOOR * floor_of_time(run, row, &row->routed));
+    const race_row *without = ladder_row(run->race, ARF_ALLREDUCE, row->tokens);
+    if (without == NULL || !without->routed.timed)
+        return NAN;
+    const double bytes = (shape->top_k + 1) * floor_row_bytes(shape, run->ranks_here, row->tokens);
+    return row->routed.us / (without->routed.us + AIM_GATHER * copy_us(run->copy, bytes));
+}
+
+static void judge_finalize(const run_of_marks *run, marks *all)
+{
+    worst few = {0}, many = {0};
+    if (!run->gpu || run->ranks_here < run->problem->shape.tp_size)
+        return;
+    for (int i = 0; i < run->race->count; i++) {
+        const race_row *row = &run->race->row[i];
+        if (row->ladder && row->pattern == ARF_FINALIZE)
+            take(row->tokens < AIM_MANY ? &few : &many, finalize_ratio(run, row), 1, row);
+    }
+    say_worst(add(all, true, "finalize below %d tokens: routed over allreduce + %g gathers",
+                  AIM_MANY, AIM_GATHER),
+              &few, 1);
+    say_worst(add(all, true, "finalize from %d tokens: routed over %g floors", AIM_MANY, AIM_FLOOR),
+              &many, 1);
+}
+
 /* ---- all ---------------------------------------------------------------------------------------
  */
 
@@ -362,6 +400,7 @@ void judge_marks(const run_of_marks *run, marks *all)
     judge_pair(run, all);
     judge_costs(run, all);
     judge_public(run, all);
+    judge_finalize(run, all);
 }
 
 const char *mark_verdict_name(verdict_of_mark verdict)

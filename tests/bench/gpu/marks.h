@@ -40,8 +40,8 @@ typedef struct run_of_marks {
     bool host; /* times of the host device are no measure of anything */
 } run_of_marks;
 
-/* Microseconds of a row's floor for a protocol; NaN when not known. */
-double floor_of_row(const run_of_marks *run, const race_row *row, arf_protocol protocol);
+/* Microseconds of the floor of what was timed at a row; NaN when not known. */
+double floor_of_time(const run_of_marks *run, const race_row *row, const race_time *time);
 
 void judge_marks(const run_of_marks *run, marks *all);
 const char *mark_verdict_name(verdict_of_mark verdict);

@@ -58,7 +58,7 @@ static void print_floors(const run_of_marks *run, const race_row *row)
     double least[COLUMNS];
     printf("%-9s %7" PRId64, arf_pattern_name(row->pattern), row->tokens);
     for (int i = 0; i < COLUMNS; i++) {
-        least[i] = row->best[column[i]].timed ? floor_of_row(run, row, column[i]) : NAN;
+        least[i] = floor_of_time(run, row, &row->best[column[i]]);
         number(least[i], 9, 2);
     }
     for (int i = 0; i < COLUMNS; i++)
@@ -116,7 +116,7 @@ static void print_time(const run_of_marks *run, const race_row *row, const char 
 {
     char tuning[384], then[384] = "";
     const arf_protocol protocol = time->plan.protocol;
-    const double least = floor_of_row(run, row, protocol);
+    const double least = floor_of_time(run, row, time);
     arf_tuning_text(arf_knobs(run->problem->set, protocol, row->pattern), &time->plan.tuning,
                     tuning, sizeof tuning);
     if (protocol == ARF_SEPARATE)
