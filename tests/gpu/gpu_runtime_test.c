@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * libarfuse on a GPU, by its public functions: default routes, any M (a call above
- * the capacity is cut), capture, deferred work, shadow checks. Bits against the
- * reference throughout.
+ * the capacity is cut), capture, deferred work, shadow checks, the ordering rule watched. Bits
+ * against the reference throughout.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,9 @@ static void print_line(void *context, arfuse_log_level level, const char *line)
     gpu_note("%s", line);
 }
 
-static arfuse_status open_scene(runtime_scene *at, int shadow_every, arf_error *error)
+/* `label`: the ordering rule is watched; NULL: it is not. */
+static arfuse_status open_scene(runtime_scene *at, int shadow_every, const char *label,
+                                arf_error *error)
 {
     arfuse_options options = ARFUSE_OPTIONS_INIT;
     const arf_shape shape = {RANKS, HIDDEN, TOP_K, ARF_ON, ARF_ON, ARF_ON};
@@ -39,6 +41,8 @@ static arfuse_status open_scene(runtime_scene *at, int shadow_every, arf_error *
     options.routes[0] = options.routes[1] = ARFUSE_ROUTES_DEFAULT;
     options.wait_limit_seconds = 2;
     options.shadow_every = shadow_every;
+    options.check_order = label != NULL;
+    options.label = label;
     options.log = print_line;
     memset(at, 0, sizeof *at);
     ARF_TRY(arfuse_workspace_create(NULL, &options, &at->workspace, error));
@@ -197,7 +201,7 @@ static void run_all(int shadow_every, const char *what)
     runtime_scene at;
     char line[128];
     arf_error error = ARF_ERROR_INIT;
-    arfuse_status status = open_scene(&at, shadow_every, &error);
+    arfuse_status status = open_scene(&at, shadow_every, NULL, &error);
     snprintf(line, sizeof line, "a workspace on the GPU%s", what);
     gpu_report(status, &error, line);
     if (status == ARFUSE_OK && shadow_every == 0)
@@ -220,6 +224,79 @@ static void run_all(int shadow_every, const char *what)
     close_scene(&at);
 }
 
+/* ---- the ordering rule ----------------------------------------------------------------------- */
+
+/* Calls of two workspaces by turns on one stream, eager and captured: right, and nobody complains.
+ */
+static arfuse_status in_order(runtime_scene two[2], arf_error *error)
+{
+    for (int i = 0; i < 20; i++) {
+        runtime_scene *at = &two[i % 2];
+        const arf_pattern pattern = (arf_pattern)(i / 2 % ARF_PATTERNS);
+        ARF_TRY(arf_trial_poison(at->trial, error));
+        ARF_TRY(operation(at, pattern, 1 + 13 * i, error));
+        ARF_TRY(finish_and_check(at, pattern, 1 + 13 * i, error));
+        ARF_TRY(captured(at, pattern, 1 + 13 * i, error));
+    }
+    for (int w = 0; w < 2; w++)
+        if (arfuse_workspace_status(two[w].workspace, NULL) != ARFUSE_OK)
+            return arf_fail(error, ARFUSE_FAILURE, "calls one after another are found fault with");
+    return ARFUSE_OK;
+}
+
+/* Calls of both at the same time, on two streams that nothing orders: both say so, and the next
+ * call names both. Every wait still ends, so the rows of each are there or NaN. */
+static arfuse_status out_of_order(runtime_scene two[2], arf_error *error)
+{
+    enum { MANY = 50 };
+    arf_error refused = ARF_ERROR_INIT;
+    CUstream own = two[1].stream;
+    ARF_TRY(arfuse_workspace_use_stream(two[1].workspace, (arfuse_stream)own, error));
+    for (int i = 0; i < MANY; i++)
+        ARF_TRY(operation(&two[0], ARF_ALLREDUCE, CAPACITY, error));
+    for (int i = 0; i < MANY; i++)
+        if (operation(&two[1], ARF_ALLREDUCE, CAPACITY, &refused) != ARFUSE_OK)
+            break; /* seen already */
+    for (int w = 0; w < 2; w++) {
+        const CUresult ended = two[w].cuda->driver.cuStreamSynchronize(two[w].stream);
+        ARF_TRY(arf_driver_check(&two[w].cuda->driver, ended, "cuStreamSynchronize", error));
+    }
+    for (int w = 0; w < 2; w++) {
+        arf_error_clear(&refused);
+        const arfuse_status status = arfuse_workspace_status(two[w].workspace, NULL);
+        if (status != ARFUSE_IN_USE)
+            return arf_fail(error, ARFUSE_FAILURE, "workspace %d has status %d", w, (int)status);
+        if (operation(&two[w], ARF_ALLREDUCE, 1, &refused) != ARFUSE_IN_USE ||
+            strstr(refused.text, "alpha") == NULL || strstr(refused.text, "beta") == NULL)
+            return arf_fail(error, ARFUSE_FAILURE, "the next call of %d says: %s", w, refused.text);
+    }
+    gpu_note("%s", refused.text);
+    return ARFUSE_OK;
+}
+
+static void run_ordered(void)
+{
+    static const char *const label[2] = {"alpha", "beta"};
+    runtime_scene two[2] = {{0}, {0}};
+    arf_error error = ARF_ERROR_INIT;
+    arfuse_status status = ARFUSE_OK;
+    for (int w = 0; w < 2 && status == ARFUSE_OK; w++)
+        status = open_scene(&two[w], 0, label[w], &error);
+    gpu_report(status, &error, "two workspaces whose order is watched");
+    if (status == ARFUSE_OK) {
+        CUstream own = two[1].stream;
+        two[1].stream = two[0].stream;
+        status = in_order(two, &error);
+        two[1].stream = own;
+        gpu_report(status, &error, "calls of two workspaces by turns");
+    }
+    if (status == ARFUSE_OK)
+        gpu_report(out_of_order(two, &error), &error, "overlapping calls name both workspaces");
+    for (int w = 0; w < 2; w++)
+        if (two[w].workspace != NULL)
+            close_scene(&two[w]);
+}
+
 int main(void)
 {
     if (!gpu_present()) {
@@ -228,5 +305,6 @@ int main(void)
     }
     run_all(0, "");
     run_all(2, ", every second call shadowed");
+    run_ordered();
     return gpu_done();
 }
