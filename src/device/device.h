@@ -95,6 +95,11 @@ typedef struct arf_device_ops {
     arfuse_status (*space_create)(arf_device *device, const arf_space_spec *spec, arf_space **space,
                                   arf_error *error);
     void (*space_destroy)(arf_space *space);
+    /*
+     * Whether there is room for such a space, from what the machine has left: none of it is taken
+     * or touched, so a yes is no promise. Collective; votes. NULL: only space_create tells.
+     */
+    arfuse_status (*space_fits)(arf_device *device, const arf_space_spec *spec, arf_error *error);
 
     /*
      * Makes a plan ready: everything that can be refused or take time happens here. Local; the

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "device/numerics.h"
+#include "rules/sizing.h"
 #include "tune/stop.h"
 #include "tune/voice.h"
 
@@ -38,28 +40,89 @@ static void drop_space(arf_bench *bench)
     memset(bench->ready, 0, sizeof bench->ready);
 }
 
-/* One protocol alone, so that the one which does not fit is found and the others are kept. */
-static arfuse_status fit_protocol(arf_bench *bench, arf_protocol protocol)
+/* Whether the buffers can be had: made, or, with `ask`, only asked for where the device can tell.
+ */
+static arfuse_status find_room(arf_bench *bench, const arf_space_spec *spec, bool ask,
+                               arf_error *error)
 {
-    const int64_t wanted = bench->spec.capacity[protocol];
-    arf_error error = ARF_ERROR_INIT; /* keeps the first cause, of the capacity that was wanted */
+    arf_device *device = bench->tuner->device;
+    return ask && device->ops->space_fits != NULL ? device->ops->space_fits(device, spec, error)
+                                                  : make_space(bench, spec, error);
+}
+
+/* One protocol alone, so that the one which does not fit is found and the others are kept. *cause
+ * keeps the first, of the capacity that was wanted. */
+static void fit_protocol(arf_bench *bench, arf_protocol protocol, bool ask, arf_error *cause)
+{
     while (bench->spec.capacity[protocol] > 0) {
         arf_space_spec alone = bench->spec;
         arf_error own = ARF_ERROR_INIT;
         memset(alone.capacity, 0, sizeof alone.capacity);
         alone.capacity[protocol] = bench->spec.capacity[protocol];
-        if (make_space(bench, &alone, &own) == ARFUSE_OK) {
+        if (find_room(bench, &alone, ask, &own) == ARFUSE_OK) {
             drop_space(bench);
             break;
         }
-        arf_fail(&error, own.status, "%s", own.text);
+        arf_fail(cause, own.status, "%s", own.text);
         bench->spec.capacity[protocol] /= 2;
     }
-    bench->curtailed += bench->spec.capacity[protocol] < wanted;
-    if (bench->spec.capacity[protocol] < wanted)
-        arf_voice_warn("%s is tried up to %" PRId64 " tokens, not %" PRId64 ": %s",
-                       arf_protocol_name(protocol), bench->spec.capacity[protocol], wanted,
-                       error.text);
+}
+
+/* The protocol with the largest buffers; -1: none has any. What a separate finalize makes of a
+ * call's tokens stays on its rank. */
+static int largest_protocol(const arf_space_spec *spec)
+{
+    int64_t most = -1;
+    int largest = -1;
+    for (int p = 0; p < ARF_PROTOCOLS; p++) {
+        int64_t bytes = spec->capacity[p] * spec->shape.hidden_size * (int64_t)sizeof(arf_bf16);
+        if (p != ARF_SEPARATE)
+            arf_mailbox_bytes(&spec->shape, (arf_protocol)p, spec->capacity[p], &bytes, NULL);
+        if (spec->capacity[p] > 0 && bytes > most) {
+            most = bytes;
+            largest = p;
+        }
+    }
+    return largest;
+}
+
+/* What fits alone may not fit beside the others: the largest gives way. */
+static arfuse_status fit_together(arf_bench *bench, bool ask, arf_error cause[ARF_PROTOCOLS],
+                                  arf_error *error)
+{
+    for (int p = largest_protocol(&bench->spec); p >= 0; p = largest_protocol(&bench->spec)) {
+        arf_error own = ARF_ERROR_INIT;
+        if (find_room(bench, &bench->spec, ask, &own) == ARFUSE_OK)
+            return ARFUSE_OK;
+        arf_fail(&cause[p], own.status, "%s", own.text);
+        arf_fail(error, own.status, "%s", own.text);
+        bench->spec.capacity[p] /= 2;
+    }
+    return error->status;
+}
+
+/* Capacities that can be had, at most those wanted; without `ask` the space is made. */
+static arfuse_status fit(arf_bench *bench, bool ask, arf_error *error)
+{
+    arf_error cause[ARF_PROTOCOLS], first = ARF_ERROR_INIT;
+    const arf_space_spec wanted = bench->spec;
+    arfuse_status status = find_room(bench, &bench->spec, ask, &first);
+    if (status == ARFUSE_OK)
+        return ARFUSE_OK;
+    for (int p = 0; p < ARF_PROTOCOLS; p++) {
+        cause[p] = (arf_error)ARF_ERROR_INIT;
+        fit_protocol(bench, (arf_protocol)p, ask, &cause[p]);
+    }
+    status = fit_together(bench, ask, cause, &first);
+    if (status != ARFUSE_OK)
+        return arf_fail(error, status, "%s", first.text);
+    for (int p = 0; p < ARF_PROTOCOLS; p++)
+        if (bench->spec.capacity[p] < wanted.capacity[p]) {
+            bench->curtailed++;
+            arf_voice_warn("%s is tried up to %" PRId64 " tokens, not %" PRId64 ": %s",
+                           arf_protocol_name((arf_protocol)p), bench->spec.capacity[p],
+                           wanted.capacity[p], cause[p].text);
+        }
     return ARFUSE_OK;
 }
 
@@ -82,8 +145,7 @@ static arfuse_status make_trials(arf_bench *bench, arf_error *error)
     return status;
 }
 
-arfuse_status arf_bench_fit(const arf_tuner *tuner, const arf_schedule *schedule, arf_bench *bench,
-                            arf_error *error)
+static void begin(arf_bench *bench, const arf_tuner *tuner, const arf_schedule *schedule)
 {
     *bench = (arf_bench){
         .tuner = tuner,
@@ -95,25 +157,24 @@ arfuse_status arf_bench_fit(const arf_tuner *tuner, const arf_schedule *schedule
         .most_tokens = schedule->tokens.value[schedule->tokens.count - 1],
     };
     memcpy(bench->spec.capacity, schedule->capacity, sizeof bench->spec.capacity);
-    arf_error first = ARF_ERROR_INIT;
-    arfuse_status status = make_space(bench, &bench->spec, &first);
-    if (status != ARFUSE_OK) {
-        int64_t left = 0;
-        for (int p = 0; p < ARF_PROTOCOLS; p++) {
-            ARF_TRY(fit_protocol(bench, (arf_protocol)p));
-            left += bench->spec.capacity[p];
-        }
-        if (left == 0)
-            return arf_fail(error, first.status, "%s", first.text);
-        status = make_space(bench, &bench->spec, error);
-    }
+}
+
+arfuse_status arf_bench_capacities(const arf_tuner *tuner, const arf_schedule *schedule,
+                                   int64_t capacity[ARF_PROTOCOLS], arf_error *error)
+{
+    arf_bench bench;
+    begin(&bench, tuner, schedule);
+    const arfuse_status status = fit(&bench, true, error);
+    memcpy(capacity, bench.spec.capacity, sizeof bench.spec.capacity);
+    arf_bench_close(&bench);
     return status;
 }
 
 arfuse_status arf_bench_open(const arf_tuner *tuner, const arf_schedule *schedule, arf_bench *bench,
                              arf_error *error)
 {
-    arfuse_status status = arf_bench_fit(tuner, schedule, bench, error);
+    begin(bench, tuner, schedule);
+    arfuse_status status = fit(bench, false, error);
     if (status == ARFUSE_OK)
         status = make_trials(bench, error);
     if (status != ARFUSE_OK)

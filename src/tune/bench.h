@@ -33,14 +33,15 @@ typedef struct arf_bench {
 
 /*
  * Makes the space at the schedule's capacities. Where a protocol's buffers cannot be had, its
- * capacity is halved until they can, down to 0; `spec.capacity` says what it came to, a warning
- * why.
+ * capacity is halved until they can, down to 0; where all cannot be had together, that of the
+ * largest. `spec.capacity` says what it came to, a warning why.
  */
 arfuse_status arf_bench_open(const arf_tuner *tuner, const arf_schedule *schedule, arf_bench *bench,
                              arf_error *error);
-/* The space alone, without trial data: for what only asks how much fits. */
-arfuse_status arf_bench_fit(const arf_tuner *tuner, const arf_schedule *schedule, arf_bench *bench,
-                            arf_error *error);
+/* The capacities that it would come to, with the same warnings. A device that can tell is asked, so
+ * that no memory is touched; on another a space is made and dropped. */
+arfuse_status arf_bench_capacities(const arf_tuner *tuner, const arf_schedule *schedule,
+                                   int64_t capacity[ARF_PROTOCOLS], arf_error *error);
 /* Says what was wrong with the clocks. */
 void arf_bench_close(arf_bench *bench);
 

@@ -81,18 +81,19 @@ static void print_points(const arf_schedule *s)
 }
 
 /* What the buffers come to on this machine, as the run itself would find out: what does not fit is
- * halved until it does, with a warning. A dry run leaves the memory of GPUs alone. */
+ * halved until it does, with a warning. A dry run takes no memory, and leaves GPUs alone. */
 static arfuse_status print_memory(const arf_tuner *tuner, const arf_schedule *s, arf_error *error)
 {
     const arf_link link = tuner->key.link;
     const bool tried = link == ARF_LINK_SHM || link == ARF_LINK_MODEL;
-    int64_t sum = 0;
-    arf_bench bench = {0};
+    int64_t sum = 0, had[ARF_PROTOCOLS];
     fflush(stdout); /* warnings stand where they belong */
-    const arfuse_status fits = tried ? arf_bench_fit(tuner, s, &bench, error) : ARFUSE_OK;
-    for (int i = 0; i < ARF_PROTOCOLS && fits == ARFUSE_OK; i++) {
+    memcpy(had, s->capacity, sizeof had);
+    if (tried)
+        ARF_TRY(arf_bench_capacities(tuner, s, had, error));
+    for (int i = 0; i < ARF_PROTOCOLS; i++) {
         const arf_protocol p = (arf_protocol)i;
-        const int64_t capacity = tried ? bench.spec.capacity[p] : s->capacity[p];
+        const int64_t capacity = had[p];
         int64_t bytes = s->bytes[p];
         if (s->capacity[p] == 0)
             continue;
@@ -110,11 +111,9 @@ static arfuse_status print_memory(const arf_tuner *tuner, const arf_schedule *s,
             printf(", curtailed from %" PRId64, s->capacity[p]);
         printf("\n");
     }
-    if (fits == ARFUSE_OK)
-        printf("memory all %" PRId64 " bytes a rank%s\n", sum,
-               tried ? "" : " (not tried here; --probe tries it)");
-    arf_bench_close(&bench);
-    return fits;
+    printf("memory all %" PRId64 " bytes a rank%s\n", sum,
+           tried ? "" : " (not tried here; --probe tries it)");
+    return ARFUSE_OK;
 }
 
 /*

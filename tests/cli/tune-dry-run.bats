@@ -137,6 +137,19 @@ setup() {
     grep -q '^arfuse-tune: ht is tried up to 4096 tokens, not 8192: ' <<<"$output"
 }
 
+@test "sizes beyond all memory are curtailed at once, to what all protocols can have together" {
+    start=$(date +%s%N)
+    run timeout 60 "$tune" --hidden 65536 --topk 64 --tp 72 --tokens '1-1048576*2' --device host --dry-run
+    took=$((($(date +%s%N) - start) / 1000000))
+    [ "$status" -eq 0 ]
+    [ "$took" -lt 5000 ] # a loaded machine is no failure; memory that is touched would be
+    grep -qE '^memory ht [0-9]+ bytes a rank for [0-9]+ tokens, curtailed from 1048576$' <<<"$output"
+    all=$(grep -oE '^memory all [0-9]+' <<<"$output" | cut -d' ' -f3)
+    left=$(grep -oE 'this machine has [0-9]+ left' <<<"$output" | cut -d' ' -f4 | sort -n | tail -n 1)
+    [ "$all" -gt 0 ]
+    [ $((72 * all)) -le "$left" ]
+}
+
 @test "files that the run would refuse are refused" {
     model="--hidden 512 --topk 2 --tp 2 --device model:default --dry-run"
     echo mine >"$BATS_TEST_TMPDIR/file"

@@ -257,6 +257,16 @@ static void what_cannot_run_is_refused_by_name(void **state)
     spec.shape.hidden_size = 65536; /* 768 GiB a rank: said, not died of */
     assert_int_equal(device->ops->space_create(device, &spec, &space, &error), ARFUSE_FAILURE);
     assert_non_null(strstr(error.text, "shared memory"));
+    arf_error_clear(&error);
+    assert_int_equal(device->ops->space_fits(device, &spec, &error), ARFUSE_FAILURE);
+    assert_non_null(strstr(error.text, "shared memory"));
+    arf_error_clear(&error);
+    spec.capacity[ARF_LL] = 0;
+    spec.capacity[ARF_SEPARATE] = ARF_MAX_TOKENS; /* no mailbox, 128 GiB of scratch */
+    assert_int_equal(device->ops->space_fits(device, &spec, &error), ARFUSE_FAILURE);
+    arf_error_clear(&error);
+    spec.capacity[ARF_SEPARATE] = 4;
+    passes(device->ops->space_fits(device, &spec, &error), &error);
     arf_device_close(device);
 
     arf_device_options options = {.spec = "nope"};

@@ -110,6 +110,7 @@ const arf_device_ops arf_host_device = {
     .evidence = host_evidence,
     .space_create = arf_host_space_create,
     .space_destroy = arf_host_space_destroy,
+    .space_fits = arf_host_space_fits,
     .prepare = arf_host_prepare,
     .launch = arf_host_launch,
     .abandon = arf_host_abandon,

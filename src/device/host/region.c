@@ -77,15 +77,16 @@ static int64_t memory_left(void)
     return left;
 }
 
-arfuse_status arf_host_memory_check(const arf_host_layout *layout, int ranks, arf_error *error)
+arfuse_status arf_host_memory_check(int64_t bytes, int ranks, arf_error *error)
 {
     int64_t left = memory_left();
-    if (left == 0 || layout->bytes <= left / ranks)
+    if (left == 0 || bytes <= left / ranks)
         return ARFUSE_OK;
-    return arf_fail(error, ARFUSE_FAILURE,
-                    "%d ranks need %lld bytes of shared memory each, and this machine has %lld "
-                    "left for all; lower the capacity or the number of ranks",
-                    ranks, (long long)layout->bytes, (long long)left);
+    return arf_fail(
+        error, ARFUSE_FAILURE,
+        "%d ranks need %lld bytes of shared memory and scratch each, and this machine has %lld "
+        "left for all; lower the capacity or the number of ranks",
+        ranks, (long long)bytes, (long long)left);
 }
 
 arfuse_status arf_host_region_create(const arf_host_layout *layout, int rank, int *descriptor,

@@ -63,7 +63,7 @@ arfuse_status arf_host_layout_of(const arf_space_spec *spec, arf_host_layout *la
 
 /* Memory for all ranks of the team, which share this machine, must be there: the kernel hands pages
  * of a memfd out until it starts to kill. Every process asks before any of them allocates. */
-arfuse_status arf_host_memory_check(const arf_host_layout *layout, int ranks, arf_error *error);
+arfuse_status arf_host_memory_check(int64_t bytes, int ranks, arf_error *error);
 
 /* Makes one region: a sealed memfd whose pages exist. Local. */
 arfuse_status arf_host_region_create(const arf_host_layout *layout, int rank, int *descriptor,

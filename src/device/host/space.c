@@ -58,6 +58,13 @@ static arfuse_status check_spec(const arf_team *team, const arf_space_spec *spec
     return ARFUSE_OK;
 }
 
+/* A rank's scratch of a separate finalize, by far the largest of its scratch. */
+static size_t finalized_bytes(const arf_space_spec *spec)
+{
+    return (size_t)spec->capacity[ARF_SEPARATE] * (size_t)spec->shape.hidden_size *
+           sizeof(arf_bf16);
+}
+
 static arfuse_status allocate_local(arf_host_space *space, arf_error *error)
 {
     const arf_team *team = space->base.device->team;
@@ -67,12 +74,12 @@ static arfuse_status allocate_local(arf_host_space *space, arf_error *error)
         arf_host_rank *local = &space->local[i];
         local->space = space;
         local->rank = team->first_rank + i;
-        size_t rows = (size_t)spec->capacity[ARF_SEPARATE];
+        const size_t finalized = finalized_bytes(spec);
         local->row = malloc(hidden * sizeof *local->row);
         local->x = malloc(hidden * sizeof *local->x);
         local->arrived = malloc(hidden * (size_t)spec->shape.tp_size * sizeof *local->arrived);
-        local->finalized = rows ? malloc(rows * hidden * sizeof *local->finalized) : NULL;
-        if (!local->row || !local->x || !local->arrived || (rows && !local->finalized))
+        local->finalized = finalized > 0 ? malloc(finalized) : NULL;
+        if (!local->row || !local->x || !local->arrived || (finalized > 0 && !local->finalized))
             return arf_fail(error, ARFUSE_FAILURE, "out of memory for the scratch of rank %d",
                             local->rank);
     }
@@ -139,6 +146,22 @@ static void give_up(arf_space *base)
     arf_host_give_up(&((arf_host_space *)base)->local[0], 0);
 }
 
+static arfuse_status lay_out(const arf_space_spec *spec, arf_host_layout *layout, arf_error *error)
+{
+    ARF_TRY(arf_host_layout_of(spec, layout, error));
+    return arf_host_memory_check(layout->bytes + (int64_t)finalized_bytes(spec),
+                                 spec->shape.tp_size, error);
+}
+
+arfuse_status arf_host_space_fits(arf_device *device, const arf_space_spec *spec, arf_error *error)
+{
+    arf_host_layout layout;
+    arfuse_status status = check_spec(device->team, spec, error);
+    if (status == ARFUSE_OK)
+        status = lay_out(spec, &layout, error);
+    return arf_team_vote(device->team, status, error);
+}
+
 arfuse_status arf_host_space_create(arf_device *device, const arf_space_spec *spec,
                                     arf_space **result, arf_error *error)
 {
@@ -154,9 +177,7 @@ arfuse_status arf_host_space_create(arf_device *device, const arf_space_spec *sp
     } else {
         space->base.device = device;
         space->base.spec = *spec;
-        status = arf_host_layout_of(spec, &space->layout, error);
-        if (status == ARFUSE_OK)
-            status = arf_host_memory_check(&space->layout, spec->shape.tp_size, error);
+        status = lay_out(spec, &space->layout, error);
         if (status == ARFUSE_OK)
             status = allocate_local(space, error);
     }

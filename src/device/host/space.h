@@ -8,6 +8,7 @@
 /* space.c */
 arfuse_status arf_host_space_create(arf_device *device, const arf_space_spec *spec,
                                     arf_space **space, arf_error *error);
+arfuse_status arf_host_space_fits(arf_device *device, const arf_space_spec *spec, arf_error *error);
 void arf_host_space_destroy(arf_space *space);
 arfuse_status arf_host_state(const arf_space *space, arfuse_culprit *culprit);
 arfuse_status arf_host_prepare(arf_space *space, arf_pattern pattern, const arf_plan *plan, int *id,
