@@ -32,7 +32,7 @@ static const team_case cases[] = {
      .capacity = 4,
      .plan = {"unfused.allreduce rms_threads=32"}},
     {"four ranks in one grid", .hidden = 264, .ranks = 4, .local = 4, .top_k = 6,
-     .norm = 1, .residual = 1, .shared = 1, .capacity = 5,
+     .norm = 1, .residual = 1, .shared = 1, .capacity = 5, .mute = 1,
      .plan = {"ll.allreduce threads=32 elements_per_thread=4 collect_threads=32 collect_cluster=2",
               "ll.finalize threads=64 elements_per_thread=2 collect_threads=32 collect_cluster=3 collect_lanes=2 prefetch_group=4",
               "ll.allreduce kernels=1 collect_threads=64 collect_cluster=1 collect_lanes=4",
@@ -114,10 +114,18 @@ static bool run_case(const team_case *about, const char *folder, uint64_t first,
             story.lost_at = (int)(seed / 8 % 4);
             story.lost_steps = (int)(seed / 4 % 3);
         }
+        if (about->mute && seed % 4 == 3) {
+            story.wait_limit_ns = 50000000;
+            story.mute = true;
+            story.lost_at = (int)(seed / 4 % 4);
+        }
         good = team_run(team, &story, &tally, what, sizeof what);
         if (!good)
             snprintf(why, sizeof why, "seed %llu%s: %s", (unsigned long long)seed,
-                     story.lost >= 0 ? " (a lost process)" : "", what);
+                     story.lost >= 0 ? " (a lost process)"
+                     : story.mute    ? " (a mute rank)"
+                                     : "",
+                     what);
     }
     printf("# %s: %llu runs, %llu calls, %llu switches\n", about->name,
            (unsigned long long)tally.runs, (unsigned long long)tally.calls,

@@ -16,6 +16,7 @@ const team_case ht_cases[] = {
      .shared = 1,
      .capacity = 11,
      .weight = 4,
+     .mute = 1,
      .plan = {"ht.allreduce consumer_threads=64 vectors_per_thread=1 stages=2 reduction_warps=1 "
               "shards=3 rms_token_groups=2 rms_pipeline_stages=1",
               "ht.finalize consumer_threads=32 vectors_per_thread=2 stages=3 reduction_warps=2 "

@@ -19,6 +19,9 @@ typedef struct team_plan {
     arf_plan plan;
     arf_recipe recipe;
     emu_unit *unit[ARF_MAX_STEPS];
+    /* The first kernel for one local rank fewer, where it publishes; its unit NULL where not. */
+    arf_step mute_step;
+    emu_unit *mute_unit;
 } team_plan;
 
 struct emu_team {
@@ -74,12 +77,33 @@ static bool parse_plan(const char *words, const arf_shape *shape, int local, tea
     return false;
 }
 
+/* The first kernel of a call without the last local rank. False: it is not the one that publishes,
+ * or the case has no use for it. */
+static bool make_mute(const team_case *about, const arf_shape *shape, team_plan *plan)
+{
+    arf_recipe fewer;
+    if (!about->mute || strcmp(plan->recipe.step[0].kernel, "finalize") == 0 ||
+        arf_recipe_make(shape, about->local - 1, plan->pattern, &plan->plan, &fewer, NULL) !=
+            ARFUSE_OK)
+        return false;
+    plan->mute_step = fewer.step[0];
+    return true;
+}
+
 static uint64_t digest_of(const arf_step *step)
 {
     uint64_t hash = arf_hash_text(ARF_HASH_INIT, step->kernel);
     for (int i = 0; i < step->defines; i++)
         hash = arf_hash_text(hash, step->define[i]);
     return hash;
+}
+
+static void list_unit(const arf_step *step)
+{
+    printf("%016llx %s", (unsigned long long)digest_of(step), step->kernel);
+    for (int i = 0; i < step->defines; i++)
+        printf(" %s", step->define[i]);
+    printf("\n");
 }
 
 bool team_list_units(const team_case *about)
@@ -92,13 +116,10 @@ bool team_list_units(const team_case *about)
             fprintf(stderr, "%s: %s\n", about->name, why);
             return false;
         }
-        for (int s = 0; s < plan.recipe.steps; s++) {
-            const arf_step *step = &plan.recipe.step[s];
-            printf("%016llx %s", (unsigned long long)digest_of(step), step->kernel);
-            for (int i = 0; i < step->defines; i++)
-                printf(" %s", step->define[i]);
-            printf("\n");
-        }
+        for (int s = 0; s < plan.recipe.steps; s++)
+            list_unit(&plan.recipe.step[s]);
+        if (make_mute(about, &shape, &plan))
+            list_unit(&plan.mute_step);
     }
     return true;
 }
@@ -180,6 +201,10 @@ emu_team *team_open(const team_case *about, const char *folder, char *why, size_
             plan->unit[s] = unit_of(team, &plan->recipe.step[s], folder, why, room);
             good = plan->unit[s] != NULL;
         }
+        if (good && make_mute(about, &team->shape, plan)) {
+            plan->mute_unit = unit_of(team, &plan->mute_step, folder, why, room);
+            good = plan->mute_unit != NULL;
+        }
         if (!good) {
             team_close(team);
             return NULL;
@@ -212,11 +237,13 @@ typedef struct team_call {
     arfuse_operands seen[MOST_RANKS];  /* as the kernels do */
     float *inverse[MOST_RANKS];
     bool residual_in_place, input_in_place;
+    bool mute; /* the last rank has no part in the first kernel */
 } team_call;
 
 typedef struct team_state {
     emu_team *team;
     const team_story *story;
+    int lost_at; /* the call in which a rank is lost; INT32_MAX: none is */
     emu_engine *engine;
     block_of_memory *memory;
     char *segment[MOST_RANKS], *scratch[MOST_RANKS];
@@ -388,7 +415,8 @@ static void launch_step(team_state *state, const team_call *call, const team_pla
                         int process, bool plain, bool from_scratch)
 {
     const emu_team *team = state->team;
-    const arf_step *step = &plan->recipe.step[index];
+    const bool mute = call->mute && index == 0;
+    const arf_step *step = mute ? &plan->mute_step : &plan->recipe.step[index];
     const emu_chaos *chaos = emu_engine_chaos(state->engine);
     arf_call *parameters = take(state, sizeof *parameters, 0);
     *parameters = (arf_call){.tokens = call->tokens,
@@ -426,7 +454,7 @@ static void launch_step(team_state *state, const team_call *call, const team_pla
         rows = most;
     else if (!step->resident && rows > 1 && emu_random(state->engine, 2) == 0)
         rows = 1 + (int64_t)emu_random(state->engine, (uint64_t)rows); /* rows loop: always legal */
-    const emu_launch launch = {.unit = plan->unit[index],
+    const emu_launch launch = {.unit = mute ? plan->mute_unit : plan->unit[index],
                                .grid_x = (unsigned)(rows * step->local_ranks),
                                .grid_y = (unsigned)step->parts,
                                .threads = (unsigned)step->threads,
@@ -560,31 +588,62 @@ static void describe_call(const team_state *state, int index, char *text, size_t
              (long long)call->tokens, arf_trial_kind_name(call->data.kind));
 }
 
-/* After a process was lost: the calls before are right, those behind it NaN. The one in question is
+static bool untouched(const arf_bf16 *row, const arf_bf16 *in_place, int64_t count)
+{
+    if (row == in_place)
+        return true; /* what stands there need not be poison */
+    for (int64_t i = 0; row != NULL && i < count; i++)
+        if (row[i] != POISON)
+            return false;
+    return true;
+}
+
+/*
+ * After a rank was lost: the calls before are right, those behind it NaN. The one in question is
  * NaN too when it did nothing of that call, since every row needs its contribution; else it is one
- * or the other row by row. */
-static bool check_rank(const team_state *state, int rank, char *why, size_t room)
+ * or the other row by row. Of a call that is one kernel nothing ran for a rank that was left out of
+ * it.
+ */
+typedef enum outcome { RIGHT, IS_NAN, RIGHT_OR_NAN, UNTOUCHED } outcome;
+static outcome outcome_of(const team_state *state, int index, int rank)
 {
     const team_story *story = state->story;
+    if (index < state->lost_at)
+        return RIGHT;
+    if (index > state->lost_at)
+        return IS_NAN;
+    if (!story->mute)
+        return story->lost_steps > 0 ? RIGHT_OR_NAN : IS_NAN;
+    return rank == state->team->about->ranks - 1 && state->call[index].plan->recipe.steps == 1
+               ? UNTOUCHED
+               : IS_NAN;
+}
+
+static bool check_rank(const team_state *state, int rank, char *why, size_t room)
+{
     const int hidden = state->team->shape.hidden_size;
-    for (int i = 0; i < story->calls; i++) {
+    for (int i = 0; i < state->story->calls; i++) {
         const team_call *call = &state->call[i];
+        const arfuse_operands *seen = &call->seen[rank];
+        const int64_t values = call->tokens * hidden;
+        const outcome wanted = outcome_of(state, i, rank);
         char name[160], what[320] = "";
+        bool good;
         if (call->tokens == 0)
             continue;
         describe_call(state, i, name, sizeof name);
-        if (story->lost < 0 || i < story->lost_at) {
-            if (check_call(state, call, rank, false, what, sizeof what))
-                continue;
-        } else if (i == story->lost_at && story->lost_steps > 0) {
-            if (check_call(state, call, rank, true, what, sizeof what))
-                continue;
-        } else if (all_nan(call->seen[rank].residual_out, call->tokens * hidden) &&
-                   all_nan(call->seen[rank].norm_out, call->tokens * hidden)) {
+        if (wanted == IS_NAN)
+            good = all_nan(seen->residual_out, values) && all_nan(seen->norm_out, values);
+        else if (wanted == UNTOUCHED)
+            good = untouched(seen->residual_out, seen->residual, values) &&
+                   untouched(seen->norm_out, seen->input, values);
+        else
+            good = check_call(state, call, rank, wanted == RIGHT_OR_NAN, what, sizeof what);
+        if (good)
             continue;
-        } else {
-            snprintf(what, sizeof what, "rank %d: not NaN although a process was lost", rank);
-        }
+        if (wanted == IS_NAN || wanted == UNTOUCHED)
+            snprintf(what, sizeof what, "rank %d: %s although a rank was lost", rank,
+                     wanted == IS_NAN ? "not NaN" : "written");
         snprintf(why, room, "%s: %s", name, what);
         return false;
     }
@@ -596,13 +655,16 @@ static bool check_rank(const team_state *state, int rank, char *why, size_t room
 static bool check_culprit(const team_state *state, int process, char *why, size_t room)
 {
     const team_case *about = state->team->about;
-    const bool lost = state->story->lost >= 0;
+    const bool lost = state->lost_at < state->story->calls;
+    const int first = state->story->mute ? about->ranks - 1 : state->story->lost * about->local;
+    const int ranks = state->story->mute ? 1 : about->local;
     const arf_word mirror = *state->mirror[process];
     bool good = true, mirrored = false;
     arf_word word = 0;
     for (int local = 0; local < about->local && good; local++) {
         word = ((const arf_control *)state->segment[process * about->local + local])->culprit;
-        good = lost ? word != 0 && ARF_CULPRIT_RANK(word) / about->local == state->story->lost
+        good = lost ? word != 0 && ARF_CULPRIT_RANK(word) >= first &&
+                          ARF_CULPRIT_RANK(word) < first + ranks
                     : word == 0;
         mirrored = mirrored || word == mirror;
     }
@@ -627,7 +689,10 @@ static void leave_room(const team_state *state)
 
 bool team_run(emu_team *team, const team_story *story, team_tally *tally, char *why, size_t room)
 {
-    team_state state = {.team = team, .story = story, .engine = emu_engine_create(story->seed)};
+    team_state state = {.team = team,
+                        .story = story,
+                        .lost_at = story->lost >= 0 ? story->lost_at : INT32_MAX,
+                        .engine = emu_engine_create(story->seed)};
     const int processes = team->about->ranks / team->about->local;
     state.call = calloc((size_t)story->calls, sizeof *state.call);
     if (state.call == NULL)
@@ -639,7 +704,7 @@ bool team_run(emu_team *team, const team_story *story, team_tally *tally, char *
                emu_engine_chaos(state.engine)->slow_stream);
     make_team(&state);
     leave_room(&state);
-    if (story->lost >= 0 && team->about->weight > 1)
+    if ((story->lost >= 0 || story->mute) && team->about->weight > 1)
         /* Blocks of many warps that get hardly a turn cannot be told from lost ones. */
         emu_engine_chaos(state.engine)->slow_stream = emu_engine_chaos(state.engine)->slow_rank =
             -1;
@@ -652,6 +717,10 @@ bool team_run(emu_team *team, const team_story *story, team_tally *tally, char *
         }
         if (state.call[i].tokens == 0)
             continue; /* nothing is launched */
+        if (story->mute && i >= story->lost_at && state.lost_at == INT32_MAX)
+            state.call[i].mute = state.call[i].plan->mute_unit != NULL;
+        if (state.call[i].mute)
+            state.lost_at = i;
         for (int p = 0; p < processes; p++)
             if (p != story->lost || i < story->lost_at)
                 launch_call(&state, &state.call[i], p, INT32_MAX);

@@ -22,7 +22,9 @@ typedef struct team_case {
     int hidden, ranks, local, top_k;
     int norm, residual, shared; /* switches */
     int capacity;
-    unsigned weight;              /* of the switches that a case may take, so many shares; 0: one */
+    unsigned weight; /* of the switches that a case may take, so many shares; 0: one */
+    int mute;        /* one process: its last rank can be left out of a call's first kernel, as
+                        gpu_faults_test does it */
     const char *plan[TEAM_PLANS]; /* a separate finalize is followed by any allreduce plan */
 } team_case;
 
@@ -41,6 +43,8 @@ typedef struct team_story {
     uint64_t wait_limit_ns;
     int lost; /* a process that ends after `lost_at` calls and `lost_steps` kernels; -1 */
     int lost_at, lost_steps;
+    bool mute; /* no process is lost: the last rank has no part in the first kernel of call
+                  `lost_at`, or of the first one behind it that publishes with its first kernel */
 } team_story;
 typedef struct team_tally {
     uint64_t runs, calls, switches;
