@@ -142,7 +142,7 @@ static const arf_knob arfuse_ht_finalize[] = {HT_SPLIT,   HT_PIPELINE(6, 1), HT_
                                               HT_NORM(2), HT_GRID,           PDL("enable_pdl")};
 
 #define UNFUSED_THREADS                                                    \
-    NUMBER("rms_threads", 32, 1024, 512, NULL, STEPS(128, 256, 512, 1024), \
+    NUMBER("rms_threads", 32, 1024, 256, NULL, STEPS(128, 256, 512, 1024), \
            "threads of the block that adds the residual and normalises one token")
 static const arf_knob arfuse_unfused_allreduce[] = {UNFUSED_THREADS};
 static const arf_knob arfuse_unfused_finalize[] = {THREADS(256, NULL), UNFUSED_THREADS};

@@ -3,6 +3,10 @@
  * The plans worth timing first. Each list is ordered by how well its values did
  * in published sweeps; every combination that is not legal for the shape falls
  * out in arf_plans_add, so the lists need no cases for odd shapes.
+ *
+ * What stands first was measured where a comment says so, which is: one H200,
+ * 8 local ranks of one process, H=6144, K=10, both patterns, policy warm, by
+ * arfuse-tune on 1 December 2026.
  */
 #include "rules/seeds.h"
 
@@ -30,10 +34,22 @@ typedef struct seeding {
     int packs;
 } seeding;
 
+static int knob_of(const seeding *at, const char *name)
+{
+    return arf_knob_index(arf_knobs(at->problem->set, at->plan.protocol, at->pattern), name);
+}
+
+/* 0 where the set's table lacks the knob. */
+static int32_t of(const seeding *at, const arf_plan *plan, const char *name)
+{
+    const int index = knob_of(at, name);
+    return index >= 0 ? plan->tuning.value[index] : 0;
+}
+
 /* Knobs that the set's table lacks are left out. */
 static void set(seeding *at, const char *name, int32_t value)
 {
-    int index = arf_knob_index(arf_knobs(at->problem->set, at->plan.protocol, at->pattern), name);
+    const int index = knob_of(at, name);
     if (index >= 0)
         at->plan.tuning.value[index] = value;
 }
@@ -57,13 +73,18 @@ static void prefetch(seeding *at, bool all)
     set(at, "prefetch_group", all && top_k > 0 ? top_k : 1);
 }
 
+/* Published: finalize 128, allreduce 32 for few tokens and 320 for many, TokenSpeed 224. */
+static const int bt_reductions[ARF_PATTERNS][5] = {
+    [ARF_ALLREDUCE] = {320, 32, 128, 224, 384}, [ARF_FINALIZE] = {128, 32, 320, 224, 384}};
+
 /*
- * Calls of many tokens want blocks that leave room for others on a multiprocessor. Timed on one
- * H200, H=6144, 8 ranks, allreduce (kernels/README.md, "Speed"): LL in one kernel with a row in one
- * block of 384 threads takes 9.7 us instead of 16.6 at 16 tokens; BT with 384 norm threads and 4
- * packs a publishing thread 251 us instead of 341 at 1024, and 18 instead of 21 at 64, but 8.7
- * instead of 7.2 at 16. The rule for other shapes: 384 is half the packs of that row, two a thread;
- * 512 at most, since LL's single kernel takes 80 registers a thread.
+ * Calls of many tokens want blocks that leave room for others on a multiprocessor. Measured,
+ * allreduce, us: LL in one kernel with a row in one block of 384 threads 6.7 instead of 7.9 at 8
+ * tokens and 9.6 instead of 13.7 at 16; BT by whole tokens with 384 norm threads and 4 packs a
+ * publishing thread 10.9 instead of 11.3 at 32, 18.5 instead of 20.6 at 64, 532 instead of 661 at
+ * 2048, but 8.7 instead of 7.1 at 16. BT finalize with 384 norm threads: 18.0 instead of 19.9 at
+ * 32, 993 instead of 1120 at 2048. The rule for other shapes: 384 is half the packs of that row,
+ * two a thread; 512 at most, since LL's single kernel takes 80 registers a thread.
  */
 static void want_many(seeding *at)
 {
@@ -74,6 +95,9 @@ static void want_many(seeding *at)
         set(at, "collect_lanes", 1);
         set(at, "collect_cluster", 1);
     } else {
+        set(at, "owner", 0);
+        set(at, "threads", 128);
+        set(at, "reduction_threads", warps_for(at->packs, bt_reductions[at->pattern][0]));
         set(at, "rms_threads", threads);
         set(at, "vectors_per_thread", 4); /* allreduce alone publishes whole packs */
     }
@@ -110,7 +134,8 @@ static void collect(seeding *at, int threads, int lanes, int more)
     set(at, "collect_cluster", cluster < 1 ? 1 : cluster > 16 ? 16 : cluster);
 }
 
-static void seed_ll_kernels(seeding *at, int kernels)
+/* `most`: of the shapes of collecting blocks. */
+static void seed_ll_kernels(seeding *at, int kernels, int most)
 {
     /* One exact trip of 128 threads, one lane is the best published shape; then a block more or
      * less (8 beats 6 at H=6144 with the norm off), more threads, lanes as at 16 ranks. */
@@ -121,7 +146,7 @@ static void seed_ll_kernels(seeding *at, int kernels)
     const publish *publishes = ll_publish[at->pattern];
     set(at, "kernels", kernels);
     prefetch(at, true);
-    for (int shape = 0; shape < LENGTH(shapes); shape++)
+    for (int shape = 0; shape < LENGTH(shapes) && shape < most; shape++)
         for (int p = 0; p < LENGTH(ll_publish[0]); p++) {
             if (shape > 0 && p > 1)
                 break; /* the two axes hardly touch: vary one at a time */
@@ -136,24 +161,48 @@ static void seed_ll_kernels(seeding *at, int kernels)
         }
 }
 
+/*
+ * One kernel first for allreduce: measured, us, 3.7 instead of 4.3 at 1 token, 4.0 instead of 4.6
+ * at 2, 5.1 instead of 5.3 at 4, 6.1 instead of 6.6 at 6. With an expert gather it is no faster
+ * from 4 tokens on (kernels/README.md, "Speed").
+ */
 static void seed_ll(seeding *at)
 {
-    seed_ll_kernels(at, 2);
-    seed_ll_kernels(at, 1);
-    arf_plan first = at->seeds->count ? at->seeds->plan[0] : at->plan;
-    at->plan = first;
+    const int first = at->pattern == ARF_ALLREDUCE ? 1 : 2;
+    for (int all = 0; all <= 1; all++) {
+        seed_ll_kernels(at, first, all ? INT32_MAX : 1);
+        seed_ll_kernels(at, 3 - first, all ? INT32_MAX : 1);
+    }
+    arf_plan two = at->seeds->count > 0 ? at->seeds->plan[0] : at->plan;
+    for (int i = at->seeds->count - 1; i >= 0; i--) /* what follows publishes by itself */
+        if (of(at, &at->seeds->plan[i], "kernels") == 2)
+            two = at->seeds->plan[i];
+    at->plan = two;
     set(at, "release_before_store", 1);
     add(at);
-    at->plan = first;
+    at->plan = two;
     prefetch(at, false);
     add(at);
-    at->plan = first;
+    at->plan = two;
     set(at, "enable_pdl", 0);
     add(at);
     seed_many(at);
 }
 
 /* ---- BT -------------------------------------------------------------------------------------- */
+
+/* Slices, so that every rank owns a part of few tokens. Measured, allreduce, us: 5.0 instead of 6.2
+ * at 1 token, 5.7 instead of 6.7 at 8, 7.1 instead of 8.0 at 16, 11.3 instead of 11.7 at 32. */
+static void seed_bt_slices(seeding *at, int norm_threads)
+{
+    set(at, "rms_threads", norm_threads);
+    set(at, "owner", 1);
+    set(at, "reduction_threads", 32);
+    set(at, "elements_per_thread", 8);
+    set(at, "vectors_per_thread", 1);
+    set(at, "threads", 256);
+    add(at);
+}
 
 static void seed_bt(seeding *at)
 {
@@ -162,15 +211,14 @@ static void seed_bt(seeding *at)
     static const publish publishes[ARF_PATTERNS][3] = {
         [ARF_ALLREDUCE] = {{8, 128}, {8, 256}, {8, 64}},
         [ARF_FINALIZE] = {{8, 128}, {2, 256}, {4, 128}}};
-    /* Published: finalize 128, allreduce 32 for few tokens and 320 for many, TokenSpeed 224. */
-    static const int reductions[ARF_PATTERNS][5] = {
-        [ARF_ALLREDUCE] = {320, 32, 128, 224, 384}, [ARF_FINALIZE] = {128, 32, 320, 224, 384}};
     /* 1024 in every FlashInfer preset; otherwise the packs of the token exactly. */
     const int norms[] = {at->packs > 448 ? 1024 : warps_for(at->packs, 1024),
                          warps_for(at->packs, 1024), warps_for((at->packs + 1) / 2, 1024)};
+    if (at->problem->set == ARF_SET_ARFUSE && at->pattern == ARF_ALLREDUCE)
+        seed_bt_slices(at, norms[0]);
     for (int norm = 0; norm < LENGTH(norms); norm++)
         for (int owner = 0; owner <= 1; owner++)
-            for (int reduction = 0; reduction < LENGTH(reductions[0]); reduction++)
+            for (int reduction = 0; reduction < LENGTH(bt_reductions[0]); reduction++)
                 for (int p = 0; p < LENGTH(publishes[0]); p++)
                     for (int all = 1; all >= 0; all--) {
                         if (norm > 0 && (reduction > 0 || p > 0))
@@ -178,7 +226,7 @@ static void seed_bt(seeding *at)
                         set(at, "rms_threads", norms[norm]);
                         set(at, "owner", owner);
                         set(at, "reduction_threads",
-                            warps_for(at->packs, reductions[at->pattern][reduction]));
+                            warps_for(at->packs, bt_reductions[at->pattern][reduction]));
                         set(at, "elements_per_thread", publishes[at->pattern][p].elements);
                         set(at, "vectors_per_thread", 1);
                         set(at, "threads", publishes[at->pattern][p].threads);
@@ -198,13 +246,29 @@ static const struct {
 
 static void seed_ht_pipeline(seeding *at)
 {
-    /* Published pipelines: finalize 6 stages, 1 warp, 2 rows; 7, 2, 3 at 16 ranks. Allreduce 2
-     * stages, 2 warps (H=8192) or 1, 1 row. The last is for rows too large for the others. */
+    /*
+     * Published pipelines: finalize 6 stages, 1 warp, 2 rows; 7, 2, 3 at 16 ranks. Allreduce 2
+     * stages, 2 warps (H=8192) or 1, 1 row. {2, 1, 1, 1} is also for rows too large for the others.
+     *
+     * Measured, 192 x 4, 8 shards, us at M tokens; stages, warps, groups, rows:
+     *
+     *               M       1     16     64    512    2048    8192
+     *   allreduce 2 4 2 1   9.0    9.2   15.4  105.9   395.2  1553.3
+     *             2 1 1 1   7.6    8.2   14.9  115.6   435.6  1774.3
+     *             2 2 2 1   8.8    9.1   15.2  113.8   440.0  1802.6
+     *   finalize  2 1 1 1  11.6   13.0   33.8  220.6   845.5  3362.4
+     *             6 1 2 2  13.8   14.8   39.0  257.6   997.5  3916.0
+     *
+     * and 384 x 2: allreduce 2 2 2 1 with 4 shards 104.3 at 512 and 1622.0 at 8192, finalize 7 2 2
+     * 3 224.6 and 3403.9, 6 1 2 2 236.3 and 3595.5.
+     */
     static const struct {
         int stages, warps, groups, rows;
-    } pipelines[ARF_PATTERNS][5] = {
-        [ARF_ALLREDUCE] = {{2, 2, 2, 1}, {2, 1, 2, 1}, {4, 2, 2, 1}, {2, 4, 2, 1}, {2, 1, 1, 1}},
-        [ARF_FINALIZE] = {{6, 1, 2, 2}, {7, 2, 2, 3}, {6, 2, 2, 2}, {4, 1, 2, 2}, {2, 1, 1, 1}}};
+    } pipelines[ARF_PATTERNS][6] = {
+        [ARF_ALLREDUCE] =
+            {{2, 4, 2, 1}, {2, 1, 1, 1}, {2, 2, 2, 1}, {2, 1, 2, 1}, {4, 2, 2, 1}, {4, 4, 2, 1}},
+        [ARF_FINALIZE] = {
+            {2, 1, 1, 1}, {6, 1, 2, 2}, {7, 2, 2, 3}, {2, 2, 1, 1}, {6, 2, 2, 2}, {4, 1, 2, 2}}};
     const int shards[] = {8, 4, at->problem->shape.tp_size, 1};
     for (int p = 0; p < LENGTH(pipelines[0]); p++)
         for (int s = 0; s < LENGTH(shards); s++) {
@@ -228,6 +292,9 @@ static void seed_ht_tile(seeding *at, int packs, int threads)
 
 static void seed_ht(seeding *at)
 {
+    /* Four packs a thread, as the fastest at H=6144 has; then the winners. */
+    if (at->packs % 4 == 0 && at->packs / 4 % 32 == 0)
+        seed_ht_tile(at, at->packs, at->packs / 4);
     for (int i = 0; i < LENGTH(winners); i++)
         if (winners[i].packs == at->packs)
             seed_ht_tile(at, at->packs, winners[i].threads[at->pattern]);
@@ -248,7 +315,9 @@ static void seed_ht(seeding *at)
 
 static void seed_unfused(seeding *at)
 {
-    static const int threads[] = {512, 1024, 256, 128};
+    /* Measured, allreduce, us, with 256, 512 and 128 threads: 18.1, 17.1 and 20.2 at 1 token, 129,
+     * 141 and 124 at 512, 1711, 1933 and 1619 at 8192. */
+    static const int threads[] = {256, 512, 128, 1024};
     for (int t = 0; t < LENGTH(threads); t++) {
         set(at, "rms_threads", threads[t]);
         add(at);

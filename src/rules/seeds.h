@@ -21,7 +21,7 @@ bool arf_first_seed(const arf_problem *problem, arf_pattern pattern, arf_protoco
 /* The best guess for calls of many tokens, from ARF_LL_MANY or ARF_BT_MANY on; false when none is
  * known, or none is legal, that differs from the best guess for few. */
 #define ARF_LL_MANY 8
-#define ARF_BT_MANY 65
+#define ARF_BT_MANY 32
 bool arf_many_seed(const arf_problem *problem, arf_pattern pattern, arf_protocol protocol,
                    arf_plan *plan);
 

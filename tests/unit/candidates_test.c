@@ -76,7 +76,7 @@ static void default_routes_are_the_stated_rule(void **state)
     assert_int_equal(routes.route[0].plan.protocol, ARF_LL);
     assert_int_equal(routes.route[0].max_tokens, 16);
     assert_int_equal(routes.route[1].plan.protocol, ARF_BT);
-    assert_int_equal(routes.route[1].max_tokens, 64);
+    assert_int_equal(routes.route[1].max_tokens, 31);
     assert_int_equal(routes.route[2].plan.protocol, ARF_BT);
     assert_int_equal(routes.route[2].max_tokens, 1024);
     assert_int_equal(routes.route[3].plan.protocol, ARF_HT);
@@ -222,10 +222,11 @@ static void many_tokens_have_tunings_of_their_own(void **state)
         assert_int_equal(knob_of(&ll.plan, ARF_ALLREDUCE, "kernels"), 1);
         assert_int_equal(knob_of(&ll.plan, ARF_ALLREDUCE, "collect_cluster"), 1);
         assert_int_equal(knob_of(&ll.plan, ARF_ALLREDUCE, "collect_threads"), rule[i].threads);
-        assert_int_equal(routes.route[2].max_tokens, 64);
+        assert_int_equal(routes.route[2].max_tokens, 31);
         assert_int_equal(bt.plan.protocol, ARF_BT);
         assert_int_equal(knob_of(&bt.plan, ARF_ALLREDUCE, "rms_threads"), rule[i].threads);
         assert_int_equal(knob_of(&bt.plan, ARF_ALLREDUCE, "vectors_per_thread"), 4);
+        assert_int_equal(knob_of(&bt.plan, ARF_ALLREDUCE, "owner"), 0);
         /* Finalize: BT's norm is the same kernel; LL was not timed there. */
         arf_default_routes(&problem, ARF_FINALIZE, 1024, &routes);
         assert_int_equal(routes.count, 3);
@@ -236,6 +237,57 @@ static void many_tokens_have_tunings_of_their_own(void **state)
         assert_true(is_seed(&problem, ARF_ALLREDUCE, &ll.plan));
         assert_true(is_seed(&problem, ARF_ALLREDUCE, &bt.plan));
         assert_true(is_seed(&problem, ARF_FINALIZE, &routes.route[2].plan));
+    }
+}
+
+static const char *first_seed(int hidden, arf_protocol protocol, arf_pattern pattern)
+{
+    static char text[400];
+    static arf_plans seeds;
+    arf_problem problem = problem_of(ARF_SET_ARFUSE, hidden, 8, 10);
+    arf_seeds(&problem, pattern, protocol, &seeds);
+    assert_true(seeds.count > 0);
+    arf_tuning_text(arf_knobs(ARF_SET_ARFUSE, protocol, pattern), &seeds.plan[0].tuning, text,
+                    sizeof text);
+    return text;
+}
+
+/* The fastest of that H200 for the tokens that a protocol serves by default (seeds.c), and the rule
+ * that carries it to other shapes. */
+static void what_was_measured_stands_first(void **state)
+{
+    (void)state;
+    static const struct {
+        int hidden;
+        arf_protocol protocol;
+        arf_pattern pattern;
+        const char *begins;
+    } first[] = {
+        {6144, ARF_LL, ARF_ALLREDUCE,
+         "elements_per_thread=8 threads=128 release_before_store=false collect_cluster=6 "
+         "collect_lanes=1 collect_threads=128 kernels=1"},
+        {6144, ARF_BT, ARF_ALLREDUCE,
+         "threads=256 vectors_per_thread=1 owner=1 reduction_threads=32 rms_threads=1024"},
+        {6144, ARF_HT, ARF_ALLREDUCE,
+         "consumer_threads=192 vectors_per_thread=4 stages=2 reduction_warps=4 shards=8 "
+         "rms_token_groups=2 rms_pipeline_stages=1"},
+        {6144, ARF_HT, ARF_FINALIZE,
+         "consumer_threads=192 vectors_per_thread=4 stages=2 reduction_warps=1 shards=8 "
+         "rms_token_groups=1 rms_pipeline_stages=1"},
+        {8192, ARF_HT, ARF_FINALIZE, "consumer_threads=256 vectors_per_thread=4 stages=2"},
+        {7168, ARF_HT, ARF_FINALIZE, "consumer_threads=224 vectors_per_thread=4 stages=2"},
+        /* 224 threads do not halve into whole warps: one group */
+        {7168, ARF_HT, ARF_ALLREDUCE,
+         "consumer_threads=224 vectors_per_thread=4 stages=2 reduction_warps=1 shards=8 "
+         "rms_token_groups=1"},
+        /* 2872 / 8 packs do not cut into 8 slices */
+        {2872, ARF_BT, ARF_ALLREDUCE, "threads=128 vectors_per_thread=1 owner=0"},
+        {6144, ARF_UNFUSED, ARF_ALLREDUCE, "rms_threads=256"},
+    };
+    for (size_t i = 0; i < sizeof first / sizeof *first; i++) {
+        const char *text = first_seed(first[i].hidden, first[i].protocol, first[i].pattern);
+        if (strncmp(text, first[i].begins, strlen(first[i].begins)) != 0)
+            fail_msg("H=%d %s: %s", first[i].hidden, arf_protocol_name(first[i].protocol), text);
     }
 }
 
@@ -308,6 +360,7 @@ int main(void)
         cmocka_unit_test(seeds_are_legal_distinct_and_there_when_reachable),
         cmocka_unit_test(seeds_hold_the_published_winners),
         cmocka_unit_test(many_tokens_have_tunings_of_their_own),
+        cmocka_unit_test(what_was_measured_stands_first),
         cmocka_unit_test(neighbours_differ_in_one_step),
         cmocka_unit_test(neighbours_know_the_top_k),
         cmocka_unit_test(sweeps_are_bounded),
