@@ -17,6 +17,15 @@
 #include "tune/sweep.h"
 #include "tune/voice.h"
 
+int arf_exit_code(arfuse_status status)
+{
+    if (status == ARFUSE_DISAGREE)
+        return ARFUSE_USAGE;
+    return status == ARFUSE_NOT_SUPPORTED ? ARFUSE_HARDWARE
+           : status > ARFUSE_TIMEOUT      ? ARFUSE_FAILURE
+                                          : (int)status;
+}
+
 int arf_shape_count(const arf_tune_options *options)
 {
     return options->hidden_count * (options->topk_count > 0 ? options->topk_count : 1);

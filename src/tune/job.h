@@ -12,6 +12,9 @@ enum {
     ARF_EXIT_PARTIAL = 9 /* a profile was written though some candidates failed to run */
 };
 
+/* The exit code of a status; those that the runtime has beside them are plain failures. */
+int arf_exit_code(arfuse_status status);
+
 /*
  * Tunes every shape and writes its profile. Collective; on ARFUSE_OK *code is the exit code (0, 5,
  * 7 or 9), equal on all ranks.

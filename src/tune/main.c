@@ -25,16 +25,6 @@ static int answer_alone(const arf_tune_options *options, int rank, int size)
     return 0;
 }
 
-/* The statuses that the runtime has beside the exit codes are all plain failures here. */
-static int exit_code(arfuse_status status)
-{
-    if (status == ARFUSE_DISAGREE)
-        return ARFUSE_USAGE;
-    return status == ARFUSE_NOT_SUPPORTED ? ARFUSE_HARDWARE
-           : status > ARFUSE_TIMEOUT      ? ARFUSE_FAILURE
-                                          : (int)status;
-}
-
 static int work(const arf_tune_options *options, arf_group *group, arf_error *error)
 {
     arf_tuner tuner;
@@ -58,7 +48,7 @@ static int work(const arf_tune_options *options, arf_group *group, arf_error *er
     if (status == ARFUSE_OK)
         return code;
     arf_voice_error("%s", error->text);
-    return exit_code(status);
+    return arf_exit_code(status);
 }
 
 int main(int argc, char **argv)
@@ -76,7 +66,7 @@ int main(int argc, char **argv)
         return answer_alone(&options, rank, size);
     arf_voice_set(rank, options.quiet ? ARF_QUIET : options.verbose ? ARF_VERBOSE : ARF_NORMAL);
     if (arf_group_start(&group, &error) != ARFUSE_OK)
-        arf_group_abort(&group, exit_code(error.status), error.text);
+        arf_group_abort(&group, arf_exit_code(error.status), error.text);
     /* Not before: until all ranks have one voice, an end from outside is told by the launcher. */
     arf_stop_install(&group);
     int code = work(&options, &group, &error);

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "device/cuda/ahead.h"
 #include "rules/seeds.h"
 
 /* ---- device --------------------------------------------------------------------------------- */
@@ -191,13 +192,8 @@ arfuse_status gpu_prepare(arf_cuda_space *space, const arf_plan *plan, arf_launc
 
 arfuse_status gpu_compile(arf_compiler *compiler, const arf_step *step, arf_error *error)
 {
-    const char *defines[ARF_MAX_DEFINES];
-    char name[64];
     arf_image image;
-    for (int i = 0; i < step->defines; i++)
-        defines[i] = step->define[i];
-    snprintf(name, sizeof name, "%s.cu", step->kernel);
-    ARF_TRY(arf_compile(compiler, name, defines, step->defines, &image, error));
+    ARF_TRY(arf_compile_step(compiler, step, &image, error));
     arf_image_free(&image);
     return ARFUSE_OK;
 }

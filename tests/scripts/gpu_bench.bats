@@ -13,8 +13,9 @@ setup_file() {
         --quiet --output "$BATS_FILE_TMPDIR/profiles" >/dev/null
     profile=$(find "$BATS_FILE_TMPDIR/profiles" -name '*.json')
     export profile
-    "$bench" --device model:default --profile "$profile" >"$BATS_FILE_TMPDIR/table" 2>"$BATS_FILE_TMPDIR/err"
-    echo $? >"$BATS_FILE_TMPDIR/code"
+    local code=0
+    "$bench" --device model:default --profile "$profile" >"$BATS_FILE_TMPDIR/table" 2>"$BATS_FILE_TMPDIR/err" || code=$?
+    echo "$code" >"$BATS_FILE_TMPDIR/code"
 }
 
 setup() { cd "$BATS_TEST_DIRNAME/../.." || exit 1; }
@@ -145,4 +146,22 @@ END
     grep -qE '^mark [A-Za-z]+ +launch cost .*: worst [0-9.]+ \([a-z]+, [0-9]+ tokens, [0-9]+ kernels: ' <<<"$output"
     grep -qE '^mark [A-Za-z]+ +creating a workspace.*: [0-9.]+ ms, at most 100' <<<"$output"
     grep -qE '^mark [A-Za-z]+ +compiling a kernel.*: [0-9.]+ s at worst \([a-z_]+, of [0-9]+\), at most 2' <<<"$output"
+}
+
+@test "a process that dies: the others do not outlive it by much, exit not 0" {
+    "$bench" --device host --processes 2 --hidden 512 --topk 2 --tokens 1-256*2 --seeded 256 --seconds 120 --wait-limit 120 \
+        --quiet >/dev/null 2>&1 3>&- &
+    parent=$!
+    for _ in $(seq 100); do
+        mapfile -t child < <(pgrep -P "$parent")
+        [ "${#child[@]}" -lt 2 ] || break
+        sleep 0.1
+    done
+    [ "${#child[@]}" -eq 2 ]
+    start=$SECONDS
+    kill -9 "${child[1]}"
+    status=0
+    wait "$parent" || status=$?
+    [ "$status" -ne 0 ]
+    [ $((SECONDS - start)) -lt 40 ]
 }

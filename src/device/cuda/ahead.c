@@ -27,6 +27,17 @@ uint64_t arf_step_digest(const arf_step *step)
     return hash;
 }
 
+arfuse_status arf_compile_step(arf_compiler *compiler, const arf_step *step, arf_image *image,
+                               arf_error *error)
+{
+    const char *defines[ARF_MAX_DEFINES];
+    char name[64];
+    for (int i = 0; i < step->defines; i++)
+        defines[i] = step->define[i];
+    snprintf(name, sizeof name, "%s.cu", step->kernel);
+    return arf_compile(compiler, name, defines, step->defines, image, error);
+}
+
 int arf_ahead_threads(int processes)
 {
     cpu_set_t cores;
@@ -43,15 +54,9 @@ static void *work(void *context)
     own.log = (arf_log){0};
     own.compiled = 0;
     for (int at; (at = atomic_fetch_add(&all->next, 1)) < all->count;) {
-        const arf_step *step = &all->step[at];
-        const char *defines[ARF_MAX_DEFINES];
-        char name[64];
         arf_image image = {0};
         arf_error unheard = ARF_ERROR_INIT; /* prepare compiles it again and says so */
-        for (int i = 0; i < step->defines; i++)
-            defines[i] = step->define[i];
-        snprintf(name, sizeof name, "%s.cu", step->kernel);
-        if (arf_compile(&own, name, defines, step->defines, &image, &unheard) == ARFUSE_OK)
+        if (arf_compile_step(&own, &all->step[at], &image, &unheard) == ARFUSE_OK)
             arf_image_free(&image);
     }
     atomic_fetch_add(&all->compiled, own.compiled);

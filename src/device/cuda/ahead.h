@@ -12,6 +12,10 @@
 /* A thread more takes some 20 MiB (tests/bench/compile_bench.c): the limit bounds memory, too. */
 #define ARF_AHEAD_THREADS 16
 
+/* One step's kernel with its macros, as arf_compile. */
+arfuse_status arf_compile_step(arf_compiler *compiler, const arf_step *step, arf_image *image,
+                               arf_error *error);
+
 /*
  * Compiles each step's kernel that is not in the cache; the calling thread works too. Without a
  * cache nothing is done. A step that does not compile is left: whoever makes it ready gets the

@@ -42,13 +42,10 @@ static arfuse_status load(arf_cuda_space *space, const arf_step *step, arf_kerne
 {
     arf_cuda *device = device_of(space);
     const arf_driver *driver = &device->driver;
-    const char *defines[ARF_MAX_DEFINES];
     char name[64];
-    for (int i = 0; i < step->defines; i++)
-        defines[i] = step->define[i];
     arf_image image;
     snprintf(name, sizeof name, "%s.cu", step->kernel);
-    ARF_TRY(arf_compile(&device->compiler, name, defines, step->defines, &image, error));
+    ARF_TRY(arf_compile_step(&device->compiler, step, &image, error));
     arfuse_status status =
         ARF_CU(driver, error, cuModuleLoadDataEx, &kernel->module, image.data, 0, NULL, NULL);
     arf_image_free(&image);

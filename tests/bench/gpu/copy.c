@@ -6,18 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tune/interval.h"
+
 #define MIB 1048576.0
 static const double gpu_sizes[COPY_SIZES] = {8, 16, 32, 48, 64, 96, 128, 256, 512, 1024};
 static const double host_sizes[] = {1, 8, 64};
 #define HOST_SIZES ((int)(sizeof host_sizes / sizeof host_sizes[0]))
 
 enum { HOST_TURNS = 5 };
-
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 static arfuse_status copy_speed_host(const arf_device *device, size_t bytes, double *speed,
                                      arf_error *error)
@@ -33,8 +29,7 @@ static arfuse_status copy_speed_host(const arf_device *device, size_t bytes, dou
         turn[i] = (double)bytes / ((device->ops->now(device) - start) * 1e6);
     }
     free(memory);
-    qsort(turn, HOST_TURNS, sizeof turn[0], ascending);
-    *speed = turn[HOST_TURNS / 2];
+    *speed = arf_median(turn, HOST_TURNS);
     return ARFUSE_OK;
 }
 

@@ -4,10 +4,9 @@
 #include "bench/gpu/copy.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "bench/gpu/inline_kernel.h"
+#include "tune/interval.h"
 
 /*
  * Loads and stores pass by the L1, which would else hold what each multiprocessor copies. Threads
@@ -70,12 +69,6 @@ static arfuse_status by_driver(copy *c, arf_error *error)
     return ARFUSE_OK;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static arfuse_status median(copy *c, arfuse_status (*way)(copy *, arf_error *), double *speed,
                             arf_error *error)
 {
@@ -91,8 +84,7 @@ static arfuse_status median(copy *c, arfuse_status (*way)(copy *, arf_error *), 
         if (i >= 0)
             turn[i] = 2.0 * (double)c->bytes * c->turns / (fmax(ms, 1e-6) * 1000);
     }
-    qsort(turn, TURNS, sizeof turn[0], ascending);
-    *speed = turn[TURNS / 2];
+    *speed = arf_median(turn, TURNS);
     return ARFUSE_OK;
 }
 

@@ -189,7 +189,10 @@ static arfuse_status make_empty(launching *l, arf_error *error)
              "extern \"C\" __global__ void arf_empty(call, view, table) {}\n",
              sizeof(arf_call), sizeof(arf_team_view),
              sizeof(arf_operand_view) * (size_t)l->workspace->team.local_ranks);
-    return inline_kernel_make(l->device, "empty", text, &l->empty, error);
+    ARF_TRY(inline_kernel_make(l->device, "empty", text, &l->empty, error));
+    /* The real ones' clusters may be of any size. */
+    return ARF_CU(&l->device->driver, error, cuFuncSetAttribute, l->empty.function,
+                  CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1);
 }
 
 static arfuse_status time_launches(launching *l, const arf_shape *shape, host_costs *costs,
@@ -251,14 +254,9 @@ static arfuse_status launch_costs(const arf_device *device, const arf_shape *sha
 static arfuse_status compile_step(arf_compiler *compiler, const arf_step *step, host_costs *costs,
                                   arf_error *error)
 {
-    const char *defines[ARF_MAX_DEFINES];
-    char name[64];
     arf_image image;
-    for (int i = 0; i < step->defines; i++)
-        defines[i] = step->define[i];
-    snprintf(name, sizeof name, "%s.cu", step->kernel);
     const double start = now_us();
-    ARF_TRY(arf_compile(compiler, name, defines, step->defines, &image, error));
+    ARF_TRY(arf_compile_step(compiler, step, &image, error));
     const double seconds = (now_us() - start) / 1e6;
     arf_image_free(&image);
     costs->compiled++;

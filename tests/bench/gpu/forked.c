@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "support/processes_bootstrap.h"
@@ -30,6 +31,28 @@ static int join(const arfuse_bootstrap *bootstrap, void *context)
     return mine->work(mine->context);
 }
 
+/* Longer than it takes to leave, shorter than anybody's patience. */
+#define GRACE_SECONDS 10.0
+
+/* Until all have ended, one has failed, or the time is over. They stay to be waited for. */
+static void watch(const processes *all, double seconds)
+{
+    const struct timespec nap = {0, 50000000};
+    for (double waited = 0; waited < seconds; waited += 0.05) {
+        int ended = 0;
+        for (int i = 0; i < all->size; i++) {
+            siginfo_t info = {0};
+            waitid(P_PID, (id_t)all->pid[i], &info, WEXITED | WNOHANG | WNOWAIT);
+            if (info.si_pid != 0 && (info.si_code != CLD_EXITED || info.si_status != 0))
+                return;
+            ended += info.si_pid != 0;
+        }
+        if (ended == all->size)
+            return;
+        nanosleep(&nap, NULL);
+    }
+}
+
 int forked_run(int count, double seconds, int (*work)(void *), void *context)
 {
     job mine = {work, context};
@@ -40,7 +63,8 @@ int forked_run(int count, double seconds, int (*work)(void *), void *context)
         return work(context);
     page = processes_share(sizeof *page);
     processes_start(&all, count, join, &mine);
-    processes_wait(&all, status, seconds);
+    watch(&all, seconds);
+    processes_wait(&all, status, GRACE_SECONDS);
     for (int i = 0; i < count; i++) {
         const int ended = WIFEXITED(status[i]) ? WEXITSTATUS(status[i]) : ARFUSE_FAILURE;
         code = ended > code ? ended : code;

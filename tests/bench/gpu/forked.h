@@ -6,7 +6,8 @@
 
 /*
  * Runs work(context) in `count` processes (one: in this one) and returns the largest exit
- * code. A process that dies by a signal counts as a failure; all end after `seconds`.
+ * code. A process that dies by a signal counts as a failure. When one has failed the others may
+ * wait for it for ever, so they get some seconds to end by themselves; all end after `seconds`.
  */
 int forked_run(int count, double seconds, int (*work)(void *), void *context);
 

@@ -97,7 +97,8 @@ static arfuse_status parse(int argc, char **argv, request *r, arf_error *error)
                     {"--topk", "--topk=10"},
                     {"--tp", ranks},
                     {"--tokens", "--tokens=1-8192*2"},
-                    {"--device", "--device=cuda"}};
+                    {"--device", "--device=cuda"},
+                    {"--wait-limit", "--wait-limit=5"}}; /* a tune's 30 are for ranks far apart */
     enum { STANDARD = sizeof standard / sizeof *standard };
     bool given[STANDARD] = {false};
     int count = 0;
@@ -292,14 +293,6 @@ static int report(bench_run *b)
     return b->race.wrong > 0 ? ARFUSE_WRONG_RESULT : marks_missed(&b->marks) ? ARFUSE_FAILURE : 0;
 }
 
-static int exit_code(arfuse_status status)
-{
-    return status == ARFUSE_NOT_SUPPORTED ? ARFUSE_HARDWARE
-           : status == ARFUSE_DISAGREE    ? ARFUSE_USAGE
-           : status > ARFUSE_TIMEOUT      ? ARFUSE_FAILURE
-                                          : (int)status;
-}
-
 static int work(void *context)
 {
     const request *r = context;
@@ -337,7 +330,7 @@ static int work(void *context)
         arf_profile_free(b->profile);
     }
     free(b);
-    return arf_group_finish(&group, status == ARFUSE_OK ? code : exit_code(status), error.text);
+    return arf_group_finish(&group, status == ARFUSE_OK ? code : arf_exit_code(status), error.text);
 }
 
 int main(int argc, char **argv)
