@@ -249,7 +249,7 @@ $(BUILD)/tests/fakecuda/lib%:
 	$(quiet)mkdir -p $(@D)
 	$(quiet)$(CC) -shared -o $@ -Wl,-soname,$(@F) $^ $(LDFLAGS_ALL)
 $(BUILD)/tests/cuda_setup_test $(BUILD)/tests/cuda_launch_test \
-  $(BUILD)/tests/cuda_sharing_test: | $(fakecuda) $(fakenvml)
+  $(BUILD)/tests/cuda_sharing_test $(BUILD)/tests/cuda_library_test: | $(fakecuda) $(fakenvml)
 
 # The stand-in for libnvidia-ml, likewise.
 $(BUILD)/tests/fakenvml/libnvidia-ml.so.1: $(OBJ)/tests/fakenvml/fakenvml.o

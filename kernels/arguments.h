@@ -210,8 +210,8 @@ typedef struct arf_team_view {
     int reserved;
     arf_word wait_limit_ns; /* of every wait, by the global timer; twice that where rows of an
                                owner are awaited, who may wait itself; 0: none */
-    arf_word *mirror;       /* host-mapped, device address: the first culprit is copied here; one
-                               word a process, zero at creation */
+    arf_word *mirror;       /* host-mapped, device address: ARF_MIRROR_WORDS words a process, zero
+                               at creation; see below */
     /* Byte offsets of the mailboxes in a segment, and capacities in tokens. 0 where unused. */
     arf_word ll, bt_contribution, bt_row, unfused_contribution, unfused_row;
     arf_word ht_contribution, ht_row, ht_ready, ht_arrived;
@@ -238,7 +238,8 @@ typedef struct arf_control {
      * every wait on this rank ends at once and its rows are filled with NaN.
      */
     arf_word culprit;
-    arf_word pad[15];
+    arf_word library_calls; /* that have begun: those whose collectives are a library's */
+    arf_word pad[14];
     arf_epoch ll, bt, ht, unfused, barrier;
     /* Counters, written by rank s alone: calls whose data of that step are all there. */
     arf_word scattered[72], gathered[72], reached[72];
@@ -267,6 +268,14 @@ typedef struct arf_control {
 #define ARF_STAGE_HT_REDUCE 8      /* its contribution, at the owner */
 #define ARF_STAGE_HT_NORM 9        /* a shard of the pre-norm row that it owns */
 
+#define ARF_STAGE_LIBRARY 10       /* a library's collective, ended by the host: rank is who says so */
+
+/* Words of arf_team_view.mirror. */
+#define ARF_MIRROR_CULPRIT 0 /* the first culprit */
+#define ARF_MIRROR_BEGUN 1   /* calls of a library: how many have begun (library_mark), */
+#define ARF_MIRROR_ENDED 2   /* and how many of these have ended (library_norm, library_mark) */
+#define ARF_MIRROR_WORDS 3
+
 /* ---- team_barrier: time stamps -------------------------------------------------------------- */
 
 /*
@@ -278,6 +287,8 @@ typedef struct arf_control {
  * 1 us by GPU, so N calls must last far longer than that.
  */
 #define ARF_STAMP_ONLY 8u
+/* arf_library_mark: one block. */
+#define ARF_MARK_ENDED 16u
 
 /* ---- order: before and behind the calls of a workspace that asks for it -----------------------
  */

@@ -50,6 +50,8 @@ extern "C" __global__ void ARF_RESIDENT(1024)
     const arf_row_early early = arf_row_load_early<1>(call, own, ARF_SUMMED != 0);
     arf_grid_wait();
     arf_row_ready(now, &control->unfused);
+    if (arf_is_first_thread()) /* the library's collectives have ended */
+        arf_send_word(team.mirror + ARF_MIRROR_ENDED, control->library_calls);
     const arf_library_source source = {(const arf_pack *)own.contribution};
     arf_finish_rows(call, own, source, shared, now.dead, arf_stash, early);
     arf_row_end(now, &control->unfused);

@@ -257,7 +257,7 @@ ARFUSE_API arfuse_status arfuse_workspace_destroy(arfuse_workspace **workspace,
 /* Who failed first, when a wait on a peer expired. */
 typedef struct arfuse_culprit {
     size_t struct_size;
-    int rank;  /* team rank that did not arrive */
+    int rank;  /* team rank that did not arrive; -1: NCCL waited for it, and does not tell */
     int stage; /* device-specific step of the protocol */
     int64_t token;
     uint64_t epoch; /* which call of that mailbox, counted from 0 */

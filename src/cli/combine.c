@@ -93,6 +93,7 @@ static void join_header(arf_samples_header *first, const arf_samples_header *hea
             first->version[i] = header->version[i];
     join_text(first->driver, header->driver, "driver", path);
     join_text(first->source_digest, header->source_digest, "kernel sources", path);
+    join_text(first->library, header->library, "library", path);
 }
 
 /* ---- duplicates --------------------------------------------------------------------------------

@@ -39,6 +39,8 @@ static void show_evidence(const arf_evidence *evidence)
         printf("  tool      %s\n", evidence->tool);
     if (evidence->driver[0] != '\0')
         printf("  driver    %s\n", evidence->driver);
+    if (evidence->library[0] != '\0')
+        printf("  library   %s\n", evidence->library);
 }
 
 /* The rival was timed at points, and the bound may lie between two of them. */

@@ -23,13 +23,21 @@ typedef struct arf_device arf_device;
 typedef struct arf_space arf_space;
 
 typedef struct arf_device_options {
-    const char *spec;    /* "auto", "cuda", "host", "model:FILE", "model:default" */
-    int cuda_ordinal;    /* -1: the current one */
-    bool gpu_sharing;    /* several ranks may share a GPU */
-    bool multicast;      /* the user asked for multicast objects; default no */
-    const char *command; /* the program's own command line, for messages; NULL: a library */
+    const char *spec;      /* "auto", "cuda", "host", "model:FILE", "model:default" */
+    int cuda_ordinal;      /* -1: the current one */
+    bool gpu_sharing;      /* several ranks may share a GPU */
+    bool multicast;        /* the user asked for multicast objects; default no */
+    arf_numerics numerics; /* the weakest that plans will ask for, where that is known so early */
+    const char *command;   /* the program's own command line, for messages; NULL: a library */
     const arf_log *log;
 } arf_device_options;
+
+/* What profiles say of the software that ran. */
+typedef struct arf_device_evidence {
+    char driver[ARF_NAME_TEXT]; /* or system */
+    char source_digest[ARF_NAME_TEXT];
+    char library[ARF_NOTE_TEXT]; /* of collectives, and its settings; "": none may be called */
+} arf_device_evidence;
 
 #define ARF_LABEL_TEXT 48
 
@@ -87,9 +95,10 @@ typedef struct arf_device_ops {
 
     /* What a profile of this machine says. Equal on all ranks (open checks that). */
     void (*describe)(const arf_device *device, arf_device_key *key);
-    /* Driver or system, and a digest of the sources that run: evidence only. */
-    void (*evidence)(const arf_device *device, char driver[ARF_NAME_TEXT],
-                     char source_digest[ARF_NAME_TEXT]);
+    void (*evidence)(const arf_device *device, arf_device_evidence *evidence);
+    /* Why plans with numerics of the library cannot run on this team, equal on all ranks; NULL:
+     * they can, or the device was not opened for them. NULL function: as the rules say. */
+    const char *(*no_library)(const arf_device *device);
 
     /* Collective; votes after every step, so all ranks have the space or none. */
     arfuse_status (*space_create)(arf_device *device, const arf_space_spec *spec, arf_space **space,

@@ -35,6 +35,7 @@ static void take_header(const arf_samples_header *header, arf_profile *profile)
     memcpy(evidence->tool, header->tool, sizeof evidence->tool);
     memcpy(evidence->driver, header->driver, sizeof evidence->driver);
     memcpy(evidence->source_digest, header->source_digest, sizeof evidence->source_digest);
+    memcpy(evidence->library, header->library, sizeof evidence->library);
     evidence->noise = evidence->regret_geomean = evidence->regret_max = NAN;
 }
 

@@ -16,7 +16,7 @@ enum { PATH = 64 };
 
 /* What this version knows; any other member is kept as it was. */
 static const char *const members[] = {"method",     "context",       "policy", "tool",
-                                      "driver",     "source_digest", "noise",  "regret_geomean",
+                                      "driver",     "source_digest", "library", "noise",  "regret_geomean",
                                       "regret_max", "mixed",         "routes", NULL};
 static const char *const mix_members[] = {"tokens", "median_us", "change", "change_interval", NULL};
 static const char *const route_members[] = {"bound_interval", "runner_up", "margin", "shift_tokens",
@@ -191,6 +191,7 @@ arfuse_status arf_read_evidence(const arf_json_value *root, arf_evidence *eviden
     ARF_TRY(arf_read_text(&object, "tool", evidence->tool, error));
     ARF_TRY(arf_read_text(&object, "driver", evidence->driver, error));
     ARF_TRY(arf_read_text(&object, "source_digest", evidence->source_digest, error));
+    ARF_TRY(arf_read_note(&object, "library", evidence->library, error));
     ARF_TRY(read_ratio(&object, "noise", 0, &evidence->noise, error));
     ARF_TRY(read_ratio(&object, "regret_geomean", 0, &evidence->regret_geomean, error));
     ARF_TRY(read_ratio(&object, "regret_max", 0, &evidence->regret_max, error));
@@ -303,6 +304,7 @@ arfuse_status arf_check_evidence(const arf_profile *profile, arf_error *error)
     ARF_TRY(arf_check_text("$.evidence.tool", evidence->tool, error));
     ARF_TRY(arf_check_text("$.evidence.driver", evidence->driver, error));
     ARF_TRY(arf_check_text("$.evidence.source_digest", evidence->source_digest, error));
+    ARF_TRY(arf_check_text("$.evidence.library", evidence->library, error));
     ARF_TRY(check_ratio("$.evidence.noise", evidence->noise, 0, error));
     ARF_TRY(check_ratio("$.evidence.regret_geomean", evidence->regret_geomean, 0, error));
     ARF_TRY(check_ratio("$.evidence.regret_max", evidence->regret_max, 0, error));
@@ -458,6 +460,7 @@ void arf_write_evidence(arf_text *text, const arf_evidence *evidence)
     write_text(text, &gap, next, "tool", evidence->tool);
     write_text(text, &gap, next, "driver", evidence->driver);
     write_text(text, &gap, next, "source_digest", evidence->source_digest);
+    write_text(text, &gap, next, "library", evidence->library);
     write_number(text, &gap, next, "noise", evidence->noise);
     write_number(text, &gap, next, "regret_geomean", evidence->regret_geomean);
     write_number(text, &gap, next, "regret_max", evidence->regret_max);

@@ -34,6 +34,8 @@ arfuse_status arf_read_plan(const arf_json_value *object, arf_set set, arf_patte
 /* A string that may be absent: then "". */
 arfuse_status arf_read_text(const arf_json_value *object, const char *name,
                             char text[ARF_NAME_TEXT], arf_error *error);
+arfuse_status arf_read_note(const arf_json_value *object, const char *name,
+                            char text[ARF_NOTE_TEXT], arf_error *error);
 arfuse_status arf_read_numerics(const arf_json_value *value, arf_numerics *numerics,
                                 arf_error *error);
 

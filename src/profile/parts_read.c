@@ -119,19 +119,31 @@ static arfuse_status read_switch(const arf_json_value *object, const char *name,
     return ARFUSE_OK;
 }
 
-arfuse_status arf_read_text(const arf_json_value *object, const char *name,
-                            char text[ARF_NAME_TEXT], arf_error *error)
+static arfuse_status read_text(const arf_json_value *object, const char *name, char *text,
+                               size_t size, arf_error *error)
 {
     arf_json_value value;
     text[0] = '\0';
     ARF_TRY(arf_json_optional(object, name, &value, error));
     if (value.node == NULL)
         return ARFUSE_OK;
-    ARF_TRY(arf_json_string(&value, text, ARF_NAME_TEXT, error));
+    ARF_TRY(arf_json_string(&value, text, size, error));
     if (text[0] == '\0') /* it means absent in memory, and is not written */
         return arf_fail(error, ARFUSE_PROFILE, "%s: \"\", expected a text, or no such member",
                         value.path);
     return ARFUSE_OK;
+}
+
+arfuse_status arf_read_text(const arf_json_value *object, const char *name,
+                            char text[ARF_NAME_TEXT], arf_error *error)
+{
+    return read_text(object, name, text, ARF_NAME_TEXT, error);
+}
+
+arfuse_status arf_read_note(const arf_json_value *object, const char *name,
+                            char text[ARF_NOTE_TEXT], arf_error *error)
+{
+    return read_text(object, name, text, ARF_NOTE_TEXT, error);
 }
 
 /* ---- kernels, shape, device -------------------------------------------------------------------

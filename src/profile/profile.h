@@ -72,6 +72,7 @@ typedef struct arf_evidence {
     char tool[ARF_NAME_TEXT];
     char driver[ARF_NAME_TEXT];
     char source_digest[ARF_NAME_TEXT];
+    char library[ARF_NOTE_TEXT]; /* "NCCL 2.28.9, NCCL_NVLS_ENABLE=0"; "": none was in use */
     double noise, regret_geomean, regret_max; /* NaN: not measured */
     arf_mix_evidence mix[ARF_PATTERNS];
     arf_route_evidence route[ARF_PATTERNS][ARF_MAX_ROUTES];

@@ -23,6 +23,7 @@ typedef struct arf_samples_header {
     char tool[ARF_NAME_TEXT];
     char driver[ARF_NAME_TEXT];
     char source_digest[ARF_NAME_TEXT];
+    char library[ARF_NOTE_TEXT]; /* as arf_evidence has it */
 } arf_samples_header;
 
 typedef enum arf_sample_outcome {

@@ -58,6 +58,7 @@ arfuse_status arf_samples_header_line(const arf_samples_header *header, char **l
     write_text(&text, "tool", header->tool);
     write_text(&text, "driver", header->driver);
     write_text(&text, "source_digest", header->source_digest);
+    write_text(&text, "library", header->library);
     arf_text_add(&text, " }");
     return finish(&text, line, error);
 }
@@ -99,7 +100,7 @@ static arfuse_status read_header(const arf_json_value *root, arf_samples_header 
 {
     static const char *const members[] = {"format", "version",       "kernels", "shape",
                                           "device", "policy",        "seed",    "tool",
-                                          "driver", "source_digest", NULL};
+                                          "driver", "source_digest", "library", NULL};
     arf_json_value value;
     char format[ARF_NAME_TEXT], variant[ARF_NAME_TEXT];
     int64_t number = 0;
@@ -127,6 +128,7 @@ static arfuse_status read_header(const arf_json_value *root, arf_samples_header 
     ARF_TRY(arf_read_text(root, "tool", header->tool, error));
     ARF_TRY(arf_read_text(root, "driver", header->driver, error));
     ARF_TRY(arf_read_text(root, "source_digest", header->source_digest, error));
+    ARF_TRY(arf_read_note(root, "library", header->library, error));
     ARF_TRY(arf_check_kernels(header->set, header->version, error));
     ARF_TRY(arf_check_shape(&header->shape, false, error));
     return arf_check_device(&header->device, &header->shape, false, error);

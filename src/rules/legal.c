@@ -113,6 +113,8 @@ static bool check_promise(const arf_check *check)
     if (plan->numerics == ARF_LIBRARY && (set == ARF_SET_HOST || plan->protocol != ARF_UNFUSED))
         return arf_refuse(check, "numerics library: %s of kernel set %s calls no library",
                           arf_protocol_name(plan->protocol), arf_set_name(set));
+    if (plan->numerics == ARF_LIBRARY && check->problem->no_library != NULL)
+        return arf_refuse(check, "numerics library: %s", check->problem->no_library);
     if (plan->numerics == ARF_IN_NETWORK &&
         (plan->protocol != ARF_HT || plan->transport != ARF_MULTICAST_STORE))
         return arf_refuse(check, "numerics in-network: only ht over multicast sums in the network");

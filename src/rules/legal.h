@@ -27,6 +27,8 @@ typedef struct arf_problem {
     int sm_count;     /* 0: host, or not known: no rule counts SMs then */
     int shared_bytes; /* shared memory one block may use; 0: ARF_SHARED_BYTES */
     unsigned lacks;   /* bits 1 << protocol: the device has no code for it, whatever the tuning */
+    const char *no_library; /* why there is no library to reduce; NULL: there is one, as the set
+                               allows. Outlives the problem */
 } arf_problem;
 /* 227 KiB: the most dynamic shared memory of one block on sm_90, sm_100 and sm_103
  * (CUDA C++ Programming Guide, compute capability table). */

@@ -51,13 +51,14 @@ static arfuse_status agree_routes(const arfuse_workspace *workspace, arf_error *
 /* Ranks that would run different kernels would give each other nothing that fits. */
 static arfuse_status agree_device(const arfuse_workspace *workspace, arf_error *error)
 {
-    char driver[ARF_NAME_TEXT] = {0}, digest[ARF_NAME_TEXT] = {0};
+    arf_device_evidence evidence = {.driver = ""};
     arf_device_key key;
     workspace->device->ops->describe(workspace->device, &key);
-    workspace->device->ops->evidence(workspace->device, driver, digest);
+    workspace->device->ops->evidence(workspace->device, &evidence);
     arf_fields fields = {0};
     arf_field_bits(&fields, "the digest of its name", arf_hash_text(ARF_HASH_INIT, key.name));
-    arf_field_bits(&fields, "the digest of its kernels", arf_hash_text(ARF_HASH_INIT, digest));
+    arf_field_bits(&fields, "the digest of its kernels",
+                   arf_hash_text(ARF_HASH_INIT, evidence.source_digest));
     return arf_agree(&workspace->team, "device", &fields, error);
 }
 

@@ -97,8 +97,8 @@ static void find_team(const arf_tuner *tuner, const arf_shape *shape, arf_findin
     char text[256];
     arf_tuner_device_text(&tuner->key, text, sizeof text);
     arf_find(findings, "device", "", "%s", text);
-    arf_find(findings, "driver", "", "%s", tuner->driver);
-    arf_find(findings, "sources", "", "%s", tuner->source_digest);
+    arf_find(findings, "driver", "", "%s", tuner->evidence.driver);
+    arf_find(findings, "sources", "", "%s", tuner->evidence.source_digest);
     arf_placement_text(&tuner->placement, text, sizeof text);
     arf_find(findings, "placement", "", "%s", text);
     arf_find(findings, "shape", "", "hidden_size %d, top_k %d", shape->hidden_size, shape->top_k);

@@ -54,8 +54,10 @@ static arf_samples_header make_header(const arf_tuner *tuner, const arf_shape *s
     for (int p = 0; p < ARF_PROTOCOLS; p++)
         header.version[p] = arf_protocol_version(set, (arf_protocol)p);
     snprintf(header.tool, sizeof header.tool, "arfuse-tune %s", arfuse_version());
-    memcpy(header.driver, tuner->driver, sizeof header.driver);
-    memcpy(header.source_digest, tuner->source_digest, sizeof header.source_digest);
+    const arf_device_evidence *evidence = &tuner->evidence;
+    memcpy(header.driver, evidence->driver, sizeof header.driver);
+    memcpy(header.source_digest, evidence->source_digest, sizeof header.source_digest);
+    memcpy(header.library, evidence->library, sizeof header.library);
     return header;
 }
 

@@ -53,6 +53,8 @@ arfuse_status arf_tuner_open(arf_tuner *tuner, const arf_tune_options *options, 
                                        .cuda_ordinal = -1,
                                        .gpu_sharing = options->gpu_sharing,
                                        .multicast = options->multicast,
+                                       .numerics =
+                                           options->any_numerics ? ARF_LIBRARY : ARF_FIXED,
                                        .command = options->command,
                                        .log = &tuner->log};
     ARF_TRY(arf_device_open(&device, &tuner->team, &tuner->device, error));
@@ -61,7 +63,7 @@ arfuse_status arf_tuner_open(arf_tuner *tuner, const arf_tune_options *options, 
         return error->status;
     }
     tuner->device->ops->describe(tuner->device, &tuner->key);
-    tuner->device->ops->evidence(tuner->device, tuner->driver, tuner->source_digest);
+    tuner->device->ops->evidence(tuner->device, &tuner->evidence);
     tuner->started = tuner->device->ops->now(tuner->device);
     tuner->budget_seconds = options->budget_seconds > 0 ? options->budget_seconds
                                                         : arf_tuner_default_budget(tuner->key.link);

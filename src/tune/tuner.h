@@ -19,7 +19,7 @@ typedef struct arf_tuner {
     arf_log log;
     arf_device *device;
     arf_device_key key;
-    char driver[ARF_NAME_TEXT], source_digest[ARF_NAME_TEXT];
+    arf_device_evidence evidence;
     double started;        /* on the device's clock */
     double budget_seconds; /* of the whole run */
 } arf_tuner;

@@ -3,6 +3,7 @@
 
 #include <cuda.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -61,8 +62,10 @@ static void look_around(void)
 /* ---- failures and leaks -----------------------------------------------------------------------
  */
 
-static int calls, fail_at, live;
-static const char *last_call = "";
+/* Atomic: a watch of the device has a thread of its own. */
+static atomic_int calls, live;
+static int fail_at;
+static const char *_Atomic last_call = "";
 
 SHOWN void fakecuda_arm(int n)
 {
@@ -83,7 +86,7 @@ SHOWN int fakecuda_live(void)
 static bool fails(const char *name)
 {
     last_call = name;
-    return ++calls == fail_at;
+    return atomic_fetch_add(&calls, 1) + 1 == fail_at;
 }
 #define MAY_FAIL(code)       \
     do {                     \
@@ -202,7 +205,8 @@ static CUresult fake_total(size_t *bytes, CUdevice device)
     return CUDA_SUCCESS;
 }
 
-static int retained, pushed;
+static int retained;
+static _Thread_local int pushed;
 static CUresult fake_retain(CUcontext *context, CUdevice device)
 {
     MAY_FAIL(FULL);
@@ -276,6 +280,13 @@ static CUresult fake_info(size_t *bytes, size_t *total)
 static CUresult fake_upload(CUdeviceptr to, const void *from, size_t bytes)
 {
     MAY_FAIL(LOST);
+    memcpy((void *)(uintptr_t)to, from, bytes);
+    return CUDA_SUCCESS;
+}
+static CUresult fake_upload_async(CUdeviceptr to, const void *from, size_t bytes, CUstream stream)
+{
+    MAY_FAIL(LOST);
+    (void)stream;
     memcpy((void *)(uintptr_t)to, from, bytes);
     return CUDA_SUCCESS;
 }
@@ -539,6 +550,23 @@ static void run_order(const arf_order_mark *mark)
     }
 }
 
+static int stuck;
+
+SHOWN void fakecuda_stick(int on)
+{
+    stuck = on;
+}
+
+/* What kernels/library_mark.cu and the first thread of library_norm.cu do. */
+static void run_mark(const arf_team_view *team, bool ended)
+{
+    arf_control *control = (arf_control *)(void *)team->peer[team->first_rank];
+    if (!ended)
+        team->mirror[ARF_MIRROR_BEGUN] = ++control->library_calls;
+    else if (!stuck)
+        team->mirror[ARF_MIRROR_ENDED] = control->library_calls;
+}
+
 static CUresult fake_launch(const CUlaunchConfig *config, CUfunction function, void **parameters,
                             void **extra)
 {
@@ -550,6 +578,10 @@ static CUresult fake_launch(const CUlaunchConfig *config, CUfunction function, v
         run_order(parameters[0]);
     else
         call_flags = ((const arf_call *)parameters[0])->flags;
+    if (strcmp(name, "arf_library_norm") == 0)
+        run_mark(parameters[1], true);
+    if (strcmp(name, "arf_library_mark") == 0)
+        run_mark(parameters[1], (((const arf_call *)parameters[0])->flags & ARF_MARK_ENDED) != 0);
     return CUDA_SUCCESS;
 }
 static bool capturing;
@@ -695,6 +727,7 @@ SHOWN CUresult cuGetProcAddress_v2(const char *symbol, void **function, int vers
         ENTRY(cuMemFree, fake_free),
         ENTRY(cuMemGetInfo, fake_info),
         ENTRY(cuMemcpyHtoD, fake_upload),
+        ENTRY(cuMemcpyHtoDAsync, fake_upload_async),
         ENTRY(cuMemcpyDtoH, fake_download),
         ENTRY(cuMemcpyDtoDAsync, fake_copy),
         ENTRY(cuMemsetD8, fake_fill8),

@@ -32,6 +32,9 @@ unsigned fakecuda_flags(void);
 /* The division of first-level memory that a kernel asked for last, in percent; -1: none did. */
 int fakecuda_carveout(void);
 
+/* From here on calls by a library do not come to their end. */
+void fakecuda_stick(int on);
+
 /* Of fakenccl.c, a stand-in for libnccl: what it was asked for, "send COUNT PEER; ...". */
 const char *fakenccl_log(void);
 void fakenccl_forget(void);

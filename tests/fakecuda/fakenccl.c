@@ -1,8 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A stand-in for libnccl that moves nothing and writes down what it was asked for.
- * FAKENCCL_VERSION=N is the version that it tells (22800); FAKENCCL_FAIL=NAME makes one call fail.
+ * A stand-in for libnccl that moves nothing and writes down what it was asked for. Of the
+ * environment, read at each call:
+ *
+ *   FAKENCCL_VERSION=N  the version that it tells (22800)
+ *   FAKENCCL_FAIL=NAME  one call that fails
+ *   FAKENCCL_SLOW=N     each call is in progress for N questions after its state (0)
+ *   FAKENCCL_STATE=N    the state of the communicator (0)
  */
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,18 +35,36 @@ SHOWN void fakenccl_forget(void)
     text[0] = '\0';
 }
 
+enum { SUCCESS = 0, INTERNAL_ERROR = 3, INVALID_ARGUMENT = 4, REMOTE_ERROR = 6, IN_PROGRESS = 7 };
+static atomic_int questions; /* that are still answered with "in progress" */
+
+static int number(const char *name)
+{
+    const char *told = getenv(name);
+    return told != NULL ? atoi(told) : 0;
+}
+
 static int note(const char *call, size_t count, int peer)
 {
     const char *fail = getenv("FAKENCCL_FAIL");
     if (used < sizeof text)
         used += (size_t)snprintf(text + used, sizeof text - used, "%s %zu %d; ", call, count, peer);
-    return fail != NULL && strcmp(fail, call) == 0 ? 3 : 0; /* ncclInternalError */
+    return fail != NULL && strcmp(fail, call) == 0 ? INTERNAL_ERROR : SUCCESS;
+}
+
+/* Of a communicator that does not block. */
+static int take(const char *call, size_t count, int peer)
+{
+    int result = note(call, count, peer);
+    questions = number("FAKENCCL_SLOW");
+    return result == SUCCESS && questions > 0 ? IN_PROGRESS : result;
 }
 
 int ncclGetVersion(int *version);
 const char *ncclGetErrorString(int result);
 int ncclGetUniqueId(unique_id *id);
-int ncclCommInitRank(void **comm, int ranks, unique_id id, int rank);
+int ncclCommInitRankConfig(void **comm, int ranks, unique_id id, int rank, const void *config);
+const char *ncclGetLastError(void *comm);
 int ncclCommAbort(void *comm);
 int ncclCommGetAsyncError(void *comm, int *result);
 int ncclGroupStart(void);
@@ -58,30 +83,41 @@ SHOWN int ncclGetVersion(int *version)
 }
 SHOWN const char *ncclGetErrorString(int result)
 {
-    return result == 3 ? "internal error" : "no error";
+    return result == INTERNAL_ERROR ? "internal error"
+           : result == REMOTE_ERROR ? "remote error"
+                                    : "no error";
+}
+SHOWN const char *ncclGetLastError(void *comm)
+{
+    (void)comm;
+    return "closed by node7<40001>";
 }
 SHOWN int ncclGetUniqueId(unique_id *id)
 {
     memset(id, 7, sizeof *id);
     return note("id", 0, 0);
 }
-SHOWN int ncclCommInitRank(void **comm, int ranks, unique_id id, int rank)
+SHOWN int ncclCommInitRankConfig(void **comm, int ranks, unique_id id, int rank, const void *config)
 {
-    if (id.data[0] != 7)
-        return 4; /* ncclInvalidArgument: not the id of rank 0 */
+    size_t size;
+    memcpy(&size, config, sizeof size);
+    if (id.data[0] != 7 || size != 24) /* the id is not of rank 0; another ncclConfig_t */
+        return INVALID_ARGUMENT;
     *comm = malloc(1);
-    return note("init", (size_t)ranks, rank);
+    return take("init", (size_t)ranks, rank);
 }
 SHOWN int ncclCommAbort(void *comm)
 {
     free(comm);
-    return 0;
+    note("abort", 0, 0);
+    return SUCCESS;
 }
 SHOWN int ncclCommGetAsyncError(void *comm, int *result)
 {
     (void)comm;
-    *result = 0;
-    return 0;
+    const bool more = atomic_fetch_sub(&questions, 1) > 0;
+    *result = more ? IN_PROGRESS : number("FAKENCCL_STATE");
+    return SUCCESS;
 }
 SHOWN int ncclGroupStart(void)
 {
@@ -89,27 +125,27 @@ SHOWN int ncclGroupStart(void)
 }
 SHOWN int ncclGroupEnd(void)
 {
-    return note("end", 0, 0);
+    return take("end", 0, 0);
 }
 SHOWN int ncclSend(const void *from, size_t count, int type, int peer, void *comm, void *stream)
 {
     (void)from, (void)type, (void)comm, (void)stream;
-    return note("send", count, peer);
+    return take("send", count, peer);
 }
 SHOWN int ncclRecv(void *to, size_t count, int type, int peer, void *comm, void *stream)
 {
     (void)to, (void)type, (void)comm, (void)stream;
-    return note("receive", count, peer);
+    return take("receive", count, peer);
 }
 SHOWN int ncclAllGather(const void *from, void *to, size_t count, int type, void *comm,
                         void *stream)
 {
     (void)to, (void)type, (void)comm, (void)stream, (void)from;
-    return note("gather", count, 0);
+    return take("gather", count, 0);
 }
 SHOWN int ncclAllReduce(const void *from, void *to, size_t count, int type, int how, void *comm,
                         void *stream)
 {
     (void)to, (void)type, (void)comm, (void)stream, (void)from, (void)how;
-    return note("sum", count, 0);
+    return take("sum", count, 0);
 }

@@ -36,12 +36,11 @@ static void record_describe(const arf_device *device, arf_device_key *key)
                             .ranks_per_gpu = 1};
 }
 
-static void record_evidence(const arf_device *device, char driver[ARF_NAME_TEXT],
-                            char source_digest[ARF_NAME_TEXT])
+static void record_evidence(const arf_device *device, arf_device_evidence *evidence)
 {
     (void)device;
-    snprintf(driver, ARF_NAME_TEXT, "none");
-    snprintf(source_digest, ARF_NAME_TEXT, "none");
+    snprintf(evidence->driver, ARF_NAME_TEXT, "none");
+    snprintf(evidence->source_digest, ARF_NAME_TEXT, "none");
 }
 
 static arfuse_status record_space_create(arf_device *device, const arf_space_spec *spec,

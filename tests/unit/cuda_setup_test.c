@@ -30,13 +30,11 @@
 static void (*arm)(int);
 static int (*calls)(const char **);
 static int (*live)(void);
-static const char *(*nccl_log)(void);
-static void (*nccl_forget)(void);
 
 /* One run of a team: how many processes, how many local ranks each, what the machine is. */
 typedef struct scene {
     int processes, local_ranks;
-    bool sharing, fabric_only;
+    bool sharing, by_nccl;
     const char *setting[16][2]; /* environment */
     bool alone;                 /* each process on a node of its own */
     int step;                   /* every how many calls one fails */
@@ -100,13 +98,14 @@ static arfuse_status set_up(const arfuse_bootstrap *bootstrap, const scene *s, a
         *way = ((arf_cuda *)device)->way;
     const arf_shape shape = {team.tp_size, 1024, 0, ARF_ON, ARF_ON, ARF_OFF};
     arf_space_spec spec = {.shape = shape, .wait_limit_seconds = 1};
-    spec.capacity[ARF_LL] = 4;
+    const arf_protocol protocol = s->by_nccl ? ARF_UNFUSED : ARF_LL;
+    spec.capacity[protocol] = 4;
     arfuse_status status = arf_cuda_device.space_create(device, &spec, &space, error);
     if (status == ARFUSE_OK) {
         int id;
         const arf_plan plan = {
-            .protocol = ARF_LL,
-            .tuning = arf_tuning_fallback(arf_knobs(ARF_SET_ARFUSE, ARF_LL, ARF_ALLREDUCE))};
+            .protocol = protocol,
+            .tuning = arf_tuning_fallback(arf_knobs(ARF_SET_ARFUSE, protocol, ARF_ALLREDUCE))};
         status = arf_cuda_device.prepare(space, ARF_ALLREDUCE, &plan, &id, error);
         status = arf_team_vote(&team, status, error);
         set_up_calls = calls(NULL);
@@ -297,6 +296,15 @@ static void test_failures_of_two(void **state)
     inject(&s, 100);
 }
 
+static void test_failures_of_two_by_nccl(void **state)
+{
+    (void)state;
+    scene s = {.processes = 2, .local_ranks = 1, .step = stride(1), .by_nccl = true};
+    s.setting[0][0] = "FAKECUDA_DEVICES", s.setting[0][1] = "2";
+    s.setting[1][0] = "FAKECUDA_NO_FD", s.setting[1][1] = "1";
+    inject(&s, 60);
+}
+
 static void test_failures_of_four_with_fabric(void **state)
 {
     (void)state;
@@ -462,73 +470,6 @@ static void test_descriptors_refused(void **state)
     expect(&none);
 }
 
-/* ---- no shared memory: NCCL
- * ---------------------------------------------------------------------- */
-
-static int go_unfused(const arfuse_bootstrap *bootstrap, void *context)
-{
-    const scene *s = context;
-    arf_team team;
-    arf_device *device = NULL;
-    arf_space *space = NULL;
-    arf_error error = ARF_ERROR_INIT;
-    const arf_device_options options = {.spec = "cuda", .cuda_ordinal = -1};
-    const int rank = bootstrap->rank, descriptors = open_descriptors();
-    set_environment(s, rank);
-    if (arf_team_create(bootstrap, 1, &team, &error) != ARFUSE_OK ||
-        arf_cuda_device.open(&options, &team, &device, &error) != ARFUSE_OK)
-        return complain(rank, "open", 0, error.text);
-    arf_space_spec spec = {.shape = {2, 1024, 0, ARF_ON, ARF_ON, ARF_OFF}, .numerics = ARF_LIBRARY};
-    spec.capacity[ARF_LL] = spec.capacity[ARF_UNFUSED] = 5;
-    if (arf_cuda_device.space_create(device, &spec, &space, &error) != ARFUSE_OK)
-        return complain(rank, "space", 0, error.text);
-    int bad = 0, fixed = 0, library = 0, none;
-    arf_plan plan = {.protocol = ARF_LL,
-                     .tuning =
-                         arf_tuning_fallback(arf_knobs(ARF_SET_ARFUSE, ARF_LL, ARF_ALLREDUCE))};
-    if (arf_cuda_device.prepare(space, ARF_ALLREDUCE, &plan, &none, &error) != ARFUSE_NOT_SUPPORTED)
-        bad += complain(rank, "ll is taken", 0, "");
-    arf_error_clear(&error);
-    plan.protocol = ARF_UNFUSED;
-    plan.tuning = arf_tuning_fallback(arf_knobs(ARF_SET_ARFUSE, ARF_UNFUSED, ARF_ALLREDUCE));
-    if (arf_cuda_device.prepare(space, ARF_ALLREDUCE, &plan, &fixed, &error) != ARFUSE_OK)
-        bad += complain(rank, "unfused, fixed", 0, error.text);
-    plan.numerics = ARF_LIBRARY;
-    if (arf_cuda_device.prepare(space, ARF_ALLREDUCE, &plan, &library, &error) != ARFUSE_OK)
-        bad += complain(rank, "unfused, library", 0, error.text);
-
-    /* Five tokens are shards of three and two. */
-    static const char *const calls_of[2][2] = {
-        {"begin 0 0; send 3072 0; receive 3072 0; send 2048 1; receive 3072 1; end 0 0; "
-         "gather 3072 0; ",
-         "sum 5120 0; "},
-        {"begin 0 0; send 3072 0; receive 2048 0; send 2048 1; receive 2048 1; end 0 0; "
-         "gather 3072 0; ",
-         "sum 5120 0; "}};
-    const int plans[2] = {fixed, library};
-    for (int i = 0; bad == 0 && i < 2; i++) {
-        const arf_launch launch = {
-            .pattern = ARF_ALLREDUCE, .plan = plans[i], .then = -1, .tokens = 5};
-        nccl_forget();
-        if (arf_cuda_device.launch(space, &launch, &error) != ARFUSE_OK)
-            bad += complain(rank, "launch", i, error.text);
-        else if (strcmp(nccl_log(), calls_of[rank][i]) != 0)
-            bad += complain(rank, "NCCL was asked for", i, nccl_log());
-    }
-    arf_cuda_device.space_destroy(space);
-    arf_device_close(device);
-    return bad + judge(bootstrap, 0, ARFUSE_OK, &error, descriptors) > 0;
-}
-
-static void test_unfused_by_nccl(void **state)
-{
-    (void)state;
-    scene s = {.processes = 2, .local_ranks = 1};
-    s.setting[0][0] = "FAKECUDA_DEVICES", s.setting[0][1] = "2";
-    s.setting[1][0] = "FAKECUDA_NO_FD", s.setting[1][1] = "1";
-    run(&s, go_unfused, 60);
-}
-
 static char cache[SCRATCH_PATH];
 
 /* The stand-in, before anything asks for the real one; and no compiled kernels of the user's. */
@@ -540,8 +481,6 @@ static int prepare_all(void **state)
     void *nccl = standin_load("fakecuda/libnccl.so.2");
     if (library == NULL || nccl == NULL)
         return 1;
-    *(void **)&nccl_log = dlsym(nccl, "fakenccl_log");
-    *(void **)&nccl_forget = dlsym(nccl, "fakenccl_forget");
     *(void **)&arm = dlsym(library, "fakecuda_arm");
     *(void **)&calls = dlsym(library, "fakecuda_calls");
     *(void **)&live = dlsym(library, "fakecuda_live");
@@ -577,9 +516,9 @@ int main(void)
         cmocka_unit_test(test_fabric_promised_and_refused),
         cmocka_unit_test(test_two_nodes),
         cmocka_unit_test(test_descriptors_refused),
-        cmocka_unit_test(test_unfused_by_nccl),
         cmocka_unit_test(test_processes_compile_ahead_together),
         cmocka_unit_test(test_failures_of_two),
+        cmocka_unit_test(test_failures_of_two_by_nccl),
         cmocka_unit_test(test_failures_of_four_with_fabric),
         cmocka_unit_test(test_failures_of_three_with_local_ranks),
     };

@@ -31,7 +31,8 @@ static arf_samples_header host_header(void)
         .device = {.name = "host", .link = ARF_LINK_SHM, .nodes = 1, .ranks_per_gpu = 1},
         .policy = ARF_WARM,
         .seed = 9007199254740991u,
-        .tool = "arfuse-tune 0.1.0"};
+        .tool = "arfuse-tune 0.1.0",
+        .library = "NCCL 2.28.9, NCCL_PROTO=\"LL\""};
     for (int i = 0; i < ARF_PROTOCOLS; i++)
         header.version[i] = arf_protocol_version(header.set, (arf_protocol)i);
     return header;
@@ -125,6 +126,7 @@ static void samples_come_back_equal(void **state)
     assert_false(truncated);
     assert_int_equal(back->count, samples->count);
     assert_true(back->header.seed == 9007199254740991u);
+    assert_string_equal(back->header.library, samples->header.library);
     for (int i = 0; i < back->count; i++) {
         const arf_sample *a = &back->sample[i], *b = &samples->sample[i];
         assert_int_equal(a->outcome, b->outcome);
@@ -225,7 +227,7 @@ static void bad_lines_are_refused_with_their_number(void **state)
     refused(text, "\"warm\"", "\"hot\"", "s: line 1: $.policy: \"hot\", expected warm or decode");
     refused(text, "\"seed\"", "\"need\"",
             "s: line 1: $: unknown member \"need\", expected only format, version, kernels, shape, "
-            "device, policy, seed, tool, driver, source_digest");
+            "device, policy, seed, tool, driver, source_digest, library");
     refused(text, "9007199254740991", "9007199254740992",
             "s: line 1, column 422: 9007199254740992, expected an integer of at most "
             "2^53 - 1 (a larger one is not exact; write it as a string)");

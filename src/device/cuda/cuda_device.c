@@ -61,13 +61,19 @@ static void cuda_describe(const arf_device *base, arf_device_key *key)
     *key = ((const arf_cuda *)base)->key;
 }
 
-static void cuda_evidence(const arf_device *base, char driver[ARF_NAME_TEXT],
-                          char source_digest[ARF_NAME_TEXT])
+static void cuda_evidence(const arf_device *base, arf_device_evidence *evidence)
 {
     const arf_cuda *device = (const arf_cuda *)base;
-    memcpy(driver, device->driver_text, ARF_NAME_TEXT);
-    snprintf(source_digest, ARF_NAME_TEXT, "%016llx",
+    memcpy(evidence->driver, device->driver_text, ARF_NAME_TEXT);
+    memcpy(evidence->library, device->library, ARF_NOTE_TEXT);
+    snprintf(evidence->source_digest, ARF_NAME_TEXT, "%016llx",
              (unsigned long long)device->compiler.source_digest);
+}
+
+static const char *cuda_no_library(const arf_device *base)
+{
+    const char *reason = ((const arf_cuda *)base)->no_library;
+    return reason[0] != '\0' ? reason : NULL;
 }
 
 static const char *cuda_untimed(const arf_device *base)
@@ -167,6 +173,7 @@ const arf_device_ops arf_cuda_device = {
     .close = cuda_close,
     .describe = cuda_describe,
     .evidence = cuda_evidence,
+    .no_library = cuda_no_library,
     .space_create = arf_cuda_space_create,
     .space_destroy = arf_cuda_space_destroy,
     .prepare = arf_cuda_prepare,

@@ -35,6 +35,8 @@ typedef struct arf_cuda {
     int node_index, node_processes; /* of the team's processes on this node: which, of how many */
     arf_way way;                    /* how segments travel; NONE: only the library reduces */
     char no_way[800];               /* ... and why */
+    char library[ARF_NOTE_TEXT];    /* NCCL and its settings; "": calls do not go by it */
+    char no_library[ARF_NOTE_TEXT]; /* "" or why they cannot, where plans may ask for that */
     char timing[ARF_TIMING_TEXT];   /* "" or why times mean nothing here */
     arf_compiler compiler;
     arf_device_key key;
@@ -84,11 +86,12 @@ struct arf_cuda_space {
     arf_space base; /* first */
     arf_symmetric memory;
     arf_library library;
+    arf_ready_step mark; /* around its calls */
     arf_layout layout;
     arf_team_view view;                        /* as kernels get it */
     CUdeviceptr scratch[ARF_VIEW_LOCAL_RANKS]; /* finalized contributions; 0: none */
     CUdeviceptr stamps;                        /* [ARF_STAMPS][local ranks] words: timing */
-    volatile arf_word *mirror;                 /* host address of view.mirror */
+    volatile arf_word *mirror;                 /* host address of view.mirror[ARF_MIRROR_WORDS] */
     bool broken;                               /* a launch failed half-way */
     arf_graph_holds *holds;                    /* counts the graphs that use the space */
     cuuint64_t capture;                        /* the last one that holds it; 0: none */

@@ -48,6 +48,7 @@
     X(cuMemExportToShareableHandle)                \
     X(cuMemImportFromShareableHandle)              \
     X(cuMemcpyHtoD)                                \
+    X(cuMemcpyHtoDAsync)                           \
     X(cuMemcpyDtoH)                                \
     X(cuMemcpyDtoDAsync)                           \
     X(cuMemsetD8)                                  \

@@ -89,7 +89,7 @@ static void tell_peers(arf_cuda_space *space, int64_t tokens, CUstream stream)
         driver->cuMemcpyHtoD((CUdeviceptr)(uintptr_t)space->view.peer[r] +
                                  offsetof(arf_control, culprit),
                              &word, sizeof word);
-    *space->mirror = word;
+    space->mirror[ARF_MIRROR_CULPRIT] = word;
 }
 
 /* `plain`: the first step does not overlap the kernel before it; inside the call steps do. */

@@ -8,12 +8,13 @@
  *              numerics of the library are asked for
  *
  * A shard is c = ceil(M / R) tokens in a row; rank r owns tokens r c .. r c + c - 1. NCCL takes one
- * rank a GPU and a process, so with one GPU only teams of one rank come here. Its waits have no
- * limit of ours: a lost peer is named by NCCL, or by who watches the job.
+ * rank a GPU and a process, so with one GPU only teams of one rank come here. It does not tell
+ * which rank it waits for; library_watch.h bounds its waits.
  */
 #ifndef ARF_DEVICE_CUDA_LIBRARY_H
 #define ARF_DEVICE_CUDA_LIBRARY_H
 
+#include "device/cuda/library_watch.h"
 #include "device/cuda/nccl.h"
 #include "device/cuda/recipe.h"
 #include "kernels/arguments.h"
@@ -22,6 +23,7 @@ typedef struct arf_library {
     arf_nccl nccl;
     arf_nccl_comm comm;              /* NULL: not in use */
     char why[256];                   /* ... and why */
+    arf_library_watch *watch;
     CUdeviceptr contributions, rows; /* [R][c][H] and [R c][H] bf16, c of the capacity */
 } arf_library;
 
@@ -29,8 +31,9 @@ struct arf_cuda; /* cuda_device.h, which includes this */
 struct arf_cuda_space;
 struct arf_ready_plan;
 
-/* "" or why NCCL cannot serve this device's team. Local. */
-void arf_library_possible(const struct arf_cuda *device, char *why, size_t size);
+/* Collective; votes. Sets device->library to NCCL's version and settings; ARFUSE_NOT_SUPPORTED says
+ * why it cannot serve this device's team. */
+arfuse_status arf_library_look(struct arf_cuda *device, arf_error *error);
 
 /*
  * Collective; votes. Makes the communicator and runs each collective once, so that nothing is left
@@ -45,6 +48,9 @@ bool arf_library_serves(const struct arf_cuda_space *space, const arf_plan *plan
 /* The kernels of such a plan; ARFUSE_NOT_SUPPORTED says why there is no library. */
 arfuse_status arf_library_recipe(const struct arf_cuda_space *space, arf_pattern pattern,
                                  const arf_plan *plan, arf_recipe *recipe, arf_error *error);
+
+/* All ranks meet on the stream: for teams without memory that all can write. */
+arfuse_status arf_library_barrier(struct arf_cuda_space *space, CUstream stream, arf_error *error);
 
 /* One call. *enqueued counts what is on the stream already. */
 arfuse_status arf_library_enqueue(struct arf_cuda_space *space, const struct arf_ready_plan *plan,

@@ -6,8 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Point-to-point calls are there since 2.7, bf16 since 2.10 (NCCL release notes). */
-#define OLDEST_VERSION 21000
+/* Communicators that do not block are there since 2.14 (NCCL release notes). */
+#define OLDEST_VERSION 21400
+#define OLDEST_NAME "NCCL 2.14"
 
 arfuse_status arf_nccl_open(arf_nccl *nccl, arf_error *error)
 {
@@ -22,9 +23,10 @@ arfuse_status arf_nccl_open(arf_nccl *nccl, arf_error *error)
         {"ncclGetVersion", (void **)&nccl->get_version},
         {"ncclGetErrorString", (void **)&nccl->error_text},
         {"ncclGetUniqueId", (void **)&nccl->get_id},
-        {"ncclCommInitRank", (void **)&nccl->comm_init},
+        {"ncclCommInitRankConfig", (void **)&nccl->comm_init},
         {"ncclCommAbort", (void **)&nccl->comm_abort},
         {"ncclCommGetAsyncError", (void **)&nccl->comm_error},
+        {"ncclGetLastError", (void **)&nccl->last_error},
         {"ncclGroupStart", (void **)&nccl->group_start},
         {"ncclGroupEnd", (void **)&nccl->group_end},
         {"ncclSend", (void **)&nccl->send},
@@ -38,8 +40,7 @@ arfuse_status arf_nccl_open(arf_nccl *nccl, arf_error *error)
         if (*wanted[i].function == NULL) {
             arf_nccl_close(nccl);
             return arf_fail(error, ARFUSE_NOT_SUPPORTED,
-                            "libnccl.so.2 has no %s: NCCL 2.10 or "
-                            "later is needed",
+                            "libnccl.so.2 has no %s: " OLDEST_NAME " or later is needed",
                             wanted[i].name);
         }
     }
@@ -47,7 +48,7 @@ arfuse_status arf_nccl_open(arf_nccl *nccl, arf_error *error)
         int version = nccl->version;
         arf_nccl_close(nccl);
         return arf_fail(error, ARFUSE_NOT_SUPPORTED,
-                        "libnccl.so.2 is version %d: NCCL 2.10 or later is needed", version);
+                        "libnccl.so.2 is version %d: " OLDEST_NAME " or later is needed", version);
     }
     return ARFUSE_OK;
 }
@@ -73,4 +74,9 @@ void arf_nccl_text(const arf_nccl *nccl, char *text, size_t size)
     for (char **variable = environ; *variable != NULL && used < size; variable++)
         if (strncmp(*variable, "NCCL_", 5) == 0)
             used += (size_t)snprintf(text + used, size - used, ", %s", *variable);
+    if (used >= size)
+        strcpy(text + size - sizeof "...", "...");
+    for (; *text != '\0'; text++)
+        if (*text < ' ' || *text > '~')
+            *text = '?';
 }

@@ -18,6 +18,16 @@ typedef struct arf_nccl_id { /* ncclUniqueId */
 typedef void *arf_nccl_comm; /* ncclComm_t */
 
 enum { ARF_NCCL_BF16 = 9, ARF_NCCL_SUM = 0 }; /* ncclBfloat16, ncclSum */
+enum { ARF_NCCL_IN_PROGRESS = 7 };            /* ncclInProgress */
+
+/* ncclConfig_t as of NCCL 2.14; a later one takes its defaults for what it has more. */
+typedef struct arf_nccl_config {
+    size_t size;
+    unsigned magic, version;
+    int blocking;
+} arf_nccl_config;
+#define ARF_NCCL_MAGIC 0xcafebeefu
+#define ARF_NCCL_CONFIG_VERSION 21400u
 
 typedef struct arf_nccl {
     void *library; /* NULL: not open */
@@ -25,9 +35,10 @@ typedef struct arf_nccl {
     int (*get_version)(int *);
     const char *(*error_text)(int);
     int (*get_id)(arf_nccl_id *);
-    int (*comm_init)(arf_nccl_comm *, int, arf_nccl_id, int);
+    int (*comm_init)(arf_nccl_comm *, int, arf_nccl_id, int, const arf_nccl_config *);
     int (*comm_abort)(arf_nccl_comm);
     int (*comm_error)(arf_nccl_comm, int *);
+    const char *(*last_error)(arf_nccl_comm);
     int (*group_start)(void);
     int (*group_end)(void);
     int (*send)(const void *, size_t, int, int, arf_nccl_comm, CUstream);
@@ -43,7 +54,8 @@ void arf_nccl_close(arf_nccl *nccl); /* accepts a zeroed one */
 /* ARFUSE_OK for ncclSuccess; else the message names call, number and text. */
 arfuse_status arf_nccl_check(const arf_nccl *nccl, int result, const char *call, arf_error *error);
 
-/* "NCCL 2.28.9, NCCL_NVLS_ENABLE=0": the version and every NCCL_ variable that is set. */
+/* "NCCL 2.28.9, NCCL_NVLS_ENABLE=0": the version and every NCCL_ variable that is set, as far as
+ * there is room ("..."); what is not plain ASCII is '?'. */
 void arf_nccl_text(const arf_nccl *nccl, char *text, size_t size);
 
 #endif

@@ -198,23 +198,12 @@ static arfuse_status judge_domain(const opening *at, char *reason, size_t size, 
 static arfuse_status go_unfused(opening *at, arf_error *error)
 {
     arf_cuda *device = at->device;
-    arf_nccl nccl = {.library = NULL};
     arf_error own = ARF_ERROR_INIT;
-    char why[256];
     snprintf(device->no_way, sizeof device->no_way, "%.790s", error->text);
-    arf_library_possible(device, why, sizeof why);
-    arfuse_status status = why[0] != '\0' ? arf_fail(&own, ARFUSE_NOT_SUPPORTED, "%s", why)
-                                          : arf_nccl_open(&nccl, &own);
-    arf_nccl_close(&nccl);
-    int version = nccl.version;
-    status = arf_team_vote(at->team, status, &own);
     arf_error_clear(error);
-    if (status != ARFUSE_OK)
+    if (arf_library_look(device, &own) != ARFUSE_OK)
         return arf_fail(error, ARFUSE_NOT_SUPPORTED, "%.700s; nor can NCCL reduce: %.250s",
                         device->no_way, own.text);
-    size_t used = strlen(device->driver_text);
-    snprintf(device->driver_text + used, sizeof device->driver_text - used, ", NCCL %d.%d.%d",
-             version / 10000, version / 100 % 100, version % 100);
     if (at->team->bootstrap.rank == 0)
         arf_logf(&device->base.log, ARFUSE_LOG_WARNING, "all calls go unfused, by NCCL: %s",
                  device->no_way);
@@ -236,6 +225,20 @@ static arfuse_status find_way(opening *at, arf_error *error)
         arf_cuda_leave(device);
     return status == ARFUSE_NOT_SUPPORTED && device->way == ARF_WAY_NONE ? go_unfused(at, error)
                                                                          : status;
+}
+
+/* Plans may ask for the library's own sums: whether it can serve this team shows before anyone plans
+ * with it. */
+static arfuse_status find_library(opening *at, arf_error *error)
+{
+    arf_cuda *device = at->device;
+    if (at->options->numerics != ARF_LIBRARY || device->library[0] != '\0')
+        return ARFUSE_OK;
+    if (arf_library_look(device, error) != ARFUSE_OK) {
+        snprintf(device->no_library, sizeof device->no_library, "%.250s", error->text);
+        arf_error_clear(error);
+    }
+    return ARFUSE_OK;
 }
 
 static uint64_t key_digest(const arf_device_key *key)
@@ -269,5 +272,6 @@ arfuse_status arf_cuda_open_steps(arf_cuda *device, const arf_device_options *op
     describe_team(&at);
     ARF_TRY(arf_team_agree(team, "GPU and link", key_digest(&device->key), error));
     ARF_TRY(arf_team_agree(team, "kernel sources", device->compiler.source_digest, error));
-    return find_way(&at, error);
+    ARF_TRY(find_way(&at, error));
+    return find_library(&at, error);
 }

@@ -6,7 +6,7 @@
 #include "base/hash.h"
 #include "device/cuda/cuda_device.h"
 
-/* What only this process needs: scratch, time stamps, the mirror word, a stream. */
+/* What only this process needs: scratch, time stamps, the mirror words, a stream. */
 static arfuse_status allocate_own(arf_cuda_space *space, arf_error *error)
 {
     const arf_cuda *device = (const arf_cuda *)space->base.device;
@@ -21,10 +21,11 @@ static arfuse_status allocate_own(arf_cuda_space *space, arf_error *error)
                    ARF_STAMPS * (size_t)ranks * sizeof(arf_word)));
     void *mirror;
     CUdeviceptr address;
-    ARF_TRY(ARF_CU(driver, error, cuMemHostAlloc, &mirror, sizeof(arf_word),
+    ARF_TRY(ARF_CU(driver, error, cuMemHostAlloc, &mirror, ARF_MIRROR_WORDS * sizeof(arf_word),
                    CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_PORTABLE));
     space->mirror = mirror;
-    *space->mirror = 0;
+    for (int i = 0; i < ARF_MIRROR_WORDS; i++)
+        space->mirror[i] = 0;
     ARF_TRY(ARF_CU(driver, error, cuMemHostGetDevicePointer, &address, mirror, 0));
     space->view.mirror = (arf_word *)(uintptr_t)address;
     return ARF_CU(driver, error, cuStreamCreate, &space->stream, CU_STREAM_NON_BLOCKING);
@@ -152,6 +153,7 @@ void arf_cuda_space_destroy(arf_space *base)
         /* Kernels of the caller's streams may still read the mailboxes. */
         driver->cuCtxSynchronize();
         arf_timed_drop(&space->timed, driver);
+        arf_library_destroy(space); /* its watch reads the mirror */
         for (int i = 0; i < space->kernels; i++)
             driver->cuModuleUnload(space->kernel[i].module);
         if (space->stream != NULL)
@@ -164,7 +166,6 @@ void arf_cuda_space_destroy(arf_space *base)
             if (space->scratch[r] != 0)
                 driver->cuMemFree(space->scratch[r]);
         arf_busy_leave(space, space->busy);
-        arf_library_destroy(space);
         arf_symmetric_destroy(driver, base->device->team, &space->memory);
         arf_cuda_leave(device);
     }
@@ -177,12 +178,12 @@ void arf_cuda_space_destroy(arf_space *base)
 arfuse_status arf_cuda_state(const arf_space *base, arfuse_culprit *culprit)
 {
     const arf_cuda_space *space = (const arf_cuda_space *)base;
-    arf_word word = *space->mirror;
+    arf_word word = space->mirror[ARF_MIRROR_CULPRIT];
     if (word == 0)
         return arf_busy_state(space->busy, space->busy_number, NULL);
     if (culprit != NULL) {
-        culprit->rank = ARF_CULPRIT_RANK(word);
         culprit->stage = ARF_CULPRIT_STAGE(word);
+        culprit->rank = culprit->stage == ARF_STAGE_LIBRARY ? -1 : ARF_CULPRIT_RANK(word);
         culprit->token = ARF_CULPRIT_TOKEN(word);
         culprit->epoch = ARF_CULPRIT_EPOCH(word);
     }
@@ -198,6 +199,9 @@ arfuse_status arf_cuda_expired(const arf_cuda_space *space, arf_error *error)
         return ARFUSE_OK;
     const char *remedy =
         space->base.spec.remedy != NULL ? space->base.spec.remedy : "this workspace has failed";
+    if (culprit.stage == ARF_STAGE_LIBRARY)
+        return arf_fail(error, ARFUSE_TIMEOUT, "%s; rows not finished are NaN; %s",
+                        arf_library_end_text(space->library.watch), remedy);
     if (culprit.stage == ARF_STAGE_LAUNCH)
         return arf_fail(error, ARFUSE_TIMEOUT,
                         "rank %d gave a call up half way; rows not finished are NaN; %s",

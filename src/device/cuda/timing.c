@@ -62,6 +62,10 @@ static arfuse_status stamp(const timing_graph *graph, int which, unsigned flags,
         table.of[r] = (arf_operand_view){
             .contribution = (void *)(uintptr_t)(space->stamps +
                                                 (size_t)(which * ranks + r) * sizeof(arf_word))};
+    if (device_of(space)->way == ARF_WAY_NONE && !(flags & ARF_STAMP_ONLY)) {
+        ARF_TRY(arf_library_barrier(space, space->stream, error));
+        flags |= ARF_STAMP_ONLY;
+    }
     arf_call call = {.tokens = 1, .flags = flags};
     CUlaunchConfig config = {.gridDimX = (unsigned)ranks,
                              .gridDimY = 1,

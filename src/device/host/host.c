@@ -47,21 +47,20 @@ static void host_describe(const arf_device *device, arf_device_key *key)
     *key = (arf_device_key){.name = "host", .link = ARF_LINK_SHM, .nodes = 1, .ranks_per_gpu = 1};
 }
 
-static void host_evidence(const arf_device *device, char driver[ARF_NAME_TEXT],
-                          char source_digest[ARF_NAME_TEXT])
+static void host_evidence(const arf_device *device, arf_device_evidence *evidence)
 {
     (void)device;
     struct utsname system;
     if (uname(&system) == 0)
-        snprintf(driver, ARF_NAME_TEXT, "%.20s %.24s %.12s", system.sysname, system.release,
+        snprintf(evidence->driver, ARF_NAME_TEXT, "%.20s %.24s %.12s", system.sysname, system.release,
                  system.machine);
     else
-        snprintf(driver, ARF_NAME_TEXT, "unknown");
+        snprintf(evidence->driver, ARF_NAME_TEXT, "unknown");
     /* The protocols are compiled in: this library and its tuning schemas are the sources. */
     uint64_t digest = arf_hash_text(ARF_HASH_INIT, ARF_VERSION);
     for (int protocol = 0; protocol < ARF_PROTOCOLS; protocol++)
         digest = arf_hash_number(digest, arf_protocol_version(ARF_SET_HOST, protocol));
-    snprintf(source_digest, ARF_NAME_TEXT, "%016" PRIx64, digest);
+    snprintf(evidence->source_digest, ARF_NAME_TEXT, "%016" PRIx64, digest);
 }
 
 static arfuse_status host_synchronize(arf_space *space, arfuse_stream stream, arf_error *error)

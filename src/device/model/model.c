@@ -101,12 +101,11 @@ static void model_describe(const arf_device *device, arf_device_key *key)
     key->ranks_per_gpu = 1;
 }
 
-static void model_evidence(const arf_device *device, char driver[ARF_NAME_TEXT],
-                           char source_digest[ARF_NAME_TEXT])
+static void model_evidence(const arf_device *device, arf_device_evidence *evidence)
 {
     const model_device *model = (const model_device *)device;
-    snprintf(driver, ARF_NAME_TEXT, "model");
-    snprintf(source_digest, ARF_NAME_TEXT, "%016llx",
+    snprintf(evidence->driver, ARF_NAME_TEXT, "model");
+    snprintf(evidence->source_digest, ARF_NAME_TEXT, "%016llx",
              (unsigned long long)model_digest(&model->model));
 }
 
