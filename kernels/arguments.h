@@ -268,7 +268,7 @@ typedef struct arf_control {
 #define ARF_STAGE_HT_REDUCE 8      /* its contribution, at the owner */
 #define ARF_STAGE_HT_NORM 9        /* a shard of the pre-norm row that it owns */
 
-#define ARF_STAGE_LIBRARY 10       /* a library's collective, ended by the host: rank is who says so */
+#define ARF_STAGE_LIBRARY 10 /* a library's collective, ended by the host: rank is who says so */
 
 /* Words of arf_team_view.mirror. */
 #define ARF_MIRROR_CULPRIT 0 /* the first culprit */
@@ -288,7 +288,7 @@ typedef struct arf_control {
  */
 #define ARF_STAMP_ONLY 8u
 /* arf_library_mark: one block. */
-#define ARF_MARK_ENDED 16u
+#define ARF_MARK_ENDED 32u
 
 /* ---- order: before and behind the calls of a workspace that asks for it -----------------------
  */

@@ -81,11 +81,10 @@ arf_problem arf_device_problem(const arf_device *device, const arf_shape *shape)
 {
     arf_device_key key;
     device->ops->describe(device, &key);
-    return (arf_problem){.set = arf_device_set(device),
-                         .shape = *shape,
-                         .sm_count = key.sm_count,
-                         .lacks = device->ops->lacks,
-                         .no_library = device->ops->no_library != NULL
-                                           ? device->ops->no_library(device)
-                                           : NULL};
+    return (arf_problem){
+        .set = arf_device_set(device),
+        .shape = *shape,
+        .sm_count = key.sm_count,
+        .lacks = device->ops->lacks,
+        .no_library = device->ops->no_library != NULL ? device->ops->no_library(device) : NULL};
 }

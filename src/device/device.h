@@ -95,6 +95,7 @@ typedef struct arf_device_ops {
 
     /* What a profile of this machine says. Equal on all ranks (open checks that). */
     void (*describe)(const arf_device *device, arf_device_key *key);
+    /* What it knows, into a zeroed one. */
     void (*evidence)(const arf_device *device, arf_device_evidence *evidence);
     /* Why plans with numerics of the library cannot run on this team, equal on all ranks; NULL:
      * they can, or the device was not opened for them. NULL function: as the rules say. */

@@ -15,9 +15,10 @@
 enum { PATH = 64 };
 
 /* What this version knows; any other member is kept as it was. */
-static const char *const members[] = {"method",     "context",       "policy", "tool",
-                                      "driver",     "source_digest", "library", "noise",  "regret_geomean",
-                                      "regret_max", "mixed",         "routes", NULL};
+static const char *const members[] = {
+    "method",        "context", "policy", "tool",           "driver",
+    "source_digest", "library", "noise",  "regret_geomean", "regret_max",
+    "mixed",         "routes",  NULL};
 static const char *const mix_members[] = {"tokens", "median_us", "change", "change_interval", NULL};
 static const char *const route_members[] = {"bound_interval", "runner_up", "margin", "shift_tokens",
                                             "warm_us",        "decode_us", NULL};

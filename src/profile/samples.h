@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The samples file: JSON lines. A header (shape, device, kernel set, policy, seed, tool), then a line for
- * each measured (pattern, M, candidate) with the array of per-round maxima over
- * ranks. Resume, fit, import, merge and check all read exactly this.
+ * The samples file: JSON lines. A header (shape, device, kernel set, policy, seed, tool), then a
+ * line for each measured (pattern, M, candidate) with the array of per-round maxima over ranks.
+ * Resume, fit, import, merge and check all read exactly this.
  */
 #ifndef ARF_PROFILE_SAMPLES_H
 #define ARF_PROFILE_SAMPLES_H
@@ -28,8 +28,8 @@ typedef struct arf_samples_header {
 
 typedef enum arf_sample_outcome {
     ARF_SAMPLE_TIMED,
-    ARF_SAMPLE_WRONG,  /* verification failed: never a route */
-    ARF_SAMPLE_FAILED  /* did not launch, or timed out */
+    ARF_SAMPLE_WRONG, /* verification failed: never a route */
+    ARF_SAMPLE_FAILED /* did not launch, or timed out */
 } arf_sample_outcome;
 
 /* One (pattern, M, candidate). A finalize sample of ARF_SEPARATE is the time of the finalize kernel
@@ -44,7 +44,8 @@ typedef struct arf_sample {
     char reason[ARF_NOTE_TEXT]; /* of an outcome other than timed */
     int calls;                  /* N of the timed graph or loop */
     int clock_mhz;              /* of the team's slowest GPU behind the point; 0: not known */
-    char throttle[ARF_NAME_TEXT]; /* what held a clock down then: "power, heat"; "": nothing known */
+    char
+        throttle[ARF_NAME_TEXT]; /* what held a clock down then: "power, heat"; "": nothing known */
     int rounds;
     double *us; /* [rounds] microseconds a call, maximum over ranks; owned by arf_samples */
 } arf_sample;
@@ -57,8 +58,8 @@ typedef struct arf_samples {
 
 arf_samples *arf_samples_new(const arf_samples_header *header);
 void arf_samples_free(arf_samples *samples);
-/* Copies the sample and its `us`, rounded as a file holds them. One of the same (pattern, tokens, plan)
- * is replaced: the later measurement counts, in memory as in a file. */
+/* Copies the sample and its `us`, rounded as a file holds them. One of the same (pattern, tokens,
+ * plan) is replaced: the later measurement counts, in memory as in a file. */
 arfuse_status arf_samples_add(arf_samples *samples, const arf_sample *sample, arf_error *error);
 /* The sample of (pattern, tokens, plan), or NULL. */
 const arf_sample *arf_samples_find(const arf_samples *samples, arf_pattern pattern, int64_t tokens,

@@ -53,8 +53,7 @@ arfuse_status arf_tuner_open(arf_tuner *tuner, const arf_tune_options *options, 
                                        .cuda_ordinal = -1,
                                        .gpu_sharing = options->gpu_sharing,
                                        .multicast = options->multicast,
-                                       .numerics =
-                                           options->any_numerics ? ARF_LIBRARY : ARF_FIXED,
+                                       .numerics = options->any_numerics ? ARF_LIBRARY : ARF_FIXED,
                                        .command = options->command,
                                        .log = &tuner->log};
     ARF_TRY(arf_device_open(&device, &tuner->team, &tuner->device, error));

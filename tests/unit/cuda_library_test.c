@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Unfused by NCCL, against stand-ins for libcuda and libnccl (tests/fakecuda): what it is asked for,
- * what profiles say of it, where it cannot serve, and that its waits end.
+ * Unfused by NCCL, against stand-ins for libcuda and libnccl (tests/fakecuda): what it is asked
+ * for, what profiles say of it, where it cannot serve, and that its waits end.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -84,8 +84,15 @@ static void run(const scene *s)
 }
 
 /* A GPU each; descriptors and fabric handles are refused, so that memory cannot be mapped. */
-#define NO_WAY {"FAKECUDA_DEVICES", "2"}, {"FAKECUDA_NO_FD", "1"}
-#define A_WAY {"FAKECUDA_DEVICES", "2"}
+#define NO_WAY                 \
+    {"FAKECUDA_DEVICES", "2"}, \
+    {                          \
+        "FAKECUDA_NO_FD", "1"  \
+    }
+#define A_WAY                   \
+    {                           \
+        "FAKECUDA_DEVICES", "2" \
+    }
 
 static int prepare(arf_space *space, arf_protocol protocol, arf_numerics numerics, arf_error *error)
 {
@@ -155,10 +162,12 @@ static int check_barrier(int rank, arf_device *device, arf_space *space, const a
     (void)device;
     if (space == NULL)
         return complain(rank, "space", made->text);
+    const arfuse_operands operands = ARFUSE_OPERANDS_INIT; /* the kernels look at nothing */
     const arf_launch launch = {.pattern = ARF_ALLREDUCE,
                                .plan = prepare(space, ARF_UNFUSED, ARF_LIBRARY, &error),
                                .then = -1,
-                               .tokens = TOKENS};
+                               .tokens = TOKENS,
+                               .operands = &operands};
     nccl_forget();
     /* The stand-in does not launch graphs: what was recorded is what counts. */
     arf_cuda_device.time(space, &launch, &timing, us, &error);
@@ -182,8 +191,7 @@ static int check_evidence(int rank, arf_device *device, arf_space *space, const 
     if (space == NULL)
         return complain(rank, "space", made->text);
     const char *wanted = getenv("WANTED");
-    return strcmp(evidence.library, wanted) == 0 ? 0
-                                                 : complain(rank, wanted, evidence.library);
+    return strcmp(evidence.library, wanted) == 0 ? 0 : complain(rank, wanted, evidence.library);
 }
 
 static void test_version_and_settings_are_evidence(void **state)
@@ -291,8 +299,10 @@ static double until_failed(arf_space *space, arfuse_culprit *culprit)
     return seconds() - start;
 }
 
-/* `least` to `most` seconds after a call the space has failed, for `reason`, with the word set. */
-static int ends(int rank, arf_space *space, double least, double most, const char *reason)
+/* `least` to `most` seconds after a call that stays, while NCCL is in `state`, the space has failed
+ * for `reason`, with the word set. */
+static int ends(int rank, arf_space *space, const char *state, double least, double most,
+                const char *reason)
 {
     arfuse_culprit culprit = {.rank = 0};
     arf_error error = ARF_ERROR_INIT;
@@ -300,6 +310,7 @@ static int ends(int rank, arf_space *space, double least, double most, const cha
     stick(1);
     if (plan < 0 || call(space, plan, &error) != ARFUSE_OK)
         return complain(rank, "call", error.text);
+    setenv("FAKENCCL_STATE", state, 1);
     const double took = until_failed(space, &culprit);
     char text[64];
     snprintf(text, sizeof text, "%.3f s", took);
@@ -327,7 +338,7 @@ static int lose_a_rank(int rank, arf_device *device, arf_space *space, const arf
 {
     (void)device;
     return space == NULL ? complain(rank, "space", made->text)
-                         : ends(rank, space, LIMIT_SECONDS * 0.9, LIMIT_SECONDS + 2,
+                         : ends(rank, space, "0", LIMIT_SECONDS * 0.9, LIMIT_SECONDS + 2,
                                 "a wait in NCCL expired after 1 s");
 }
 
@@ -340,9 +351,8 @@ static void test_a_call_that_stays_ends_at_the_limit(void **state)
 static int break_a_link(int rank, arf_device *device, arf_space *space, const arf_error *made)
 {
     (void)device;
-    setenv("FAKENCCL_STATE", "6", 1);
     return space == NULL ? complain(rank, "space", made->text)
-                         : ends(rank, space, 0, LIMIT_SECONDS * 0.9,
+                         : ends(rank, space, "6", 0, LIMIT_SECONDS * 0.9,
                                 "NCCL: remote error (6): closed by node7<40001>");
 }
 

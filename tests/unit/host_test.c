@@ -285,10 +285,11 @@ static void the_device_says_what_it_is(void **state)
     assert_string_equal(key.name, "host");
     assert_int_equal(key.link, ARF_LINK_SHM);
     assert_int_equal(key.sm_count, 0);
-    char driver[ARF_NAME_TEXT], digest[ARF_NAME_TEXT];
-    device->ops->evidence(device, driver, digest);
-    assert_non_null(strstr(driver, "Linux"));
-    assert_int_equal(strlen(digest), 16);
+    arf_device_evidence evidence = {.driver = ""};
+    device->ops->evidence(device, &evidence);
+    assert_non_null(strstr(evidence.driver, "Linux"));
+    assert_int_equal(strlen(evidence.source_digest), 16);
+    assert_string_equal(evidence.library, "");
     assert_int_equal(arf_device_set(device), ARF_SET_HOST);
     double first = device->ops->now(device);
     assert_true(device->ops->now(device) >= first);

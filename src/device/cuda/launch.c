@@ -169,6 +169,10 @@ arfuse_status arf_cuda_check(const arf_cuda_space *space, const arf_launch *laun
 {
     ARF_TRY(arf_order_state(&space->seat, error));
     ARF_TRY(arf_busy_state(space->busy, space->busy_number, error));
+    const char *ended = arf_library_end_text(space->library.watch);
+    if (ended[0] != '\0')
+        return arf_fail(error, ARFUSE_TIMEOUT, "%s; destroy this workspace and create a new one",
+                        ended);
     if (space->broken)
         return arf_fail(error, ARFUSE_FAILED,
                         "an earlier launch of this workspace failed half-way; destroy it and "

@@ -154,9 +154,8 @@ static arfuse_status gather(arf_cuda_space *space, int64_t tokens, CUstream stre
     const arf_shape *shape = &space->base.spec.shape;
     const size_t count = (size_t)shard_of(tokens, shape->tp_size) * (size_t)shape->hidden_size;
     char *rows = (char *)(uintptr_t)library->rows;
-    const int result =
-        library->nccl.all_gather(rows + (size_t)space->view.first_rank * count * 2, rows, count,
-                                 ARF_NCCL_BF16, library->comm, stream);
+    const int result = library->nccl.all_gather(rows + (size_t)space->view.first_rank * count * 2,
+                                                rows, count, ARF_NCCL_BF16, library->comm, stream);
     return settle(library, result, "ncclAllGather", error);
 }
 
@@ -344,7 +343,8 @@ static arfuse_status enqueue(arf_cuda_space *space, const arf_ready_plan *plan, 
         ARF_TRY(launch(space, step++, call, table, stream, error));
         ARF_TRY(gather(space, call->tokens, stream, error));
     } else {
-        ARF_TRY(sum(space, input, call->tokens * space->base.spec.shape.hidden_size, stream, error));
+        ARF_TRY(
+            sum(space, input, call->tokens * space->base.spec.shape.hidden_size, stream, error));
         ++*enqueued;
     }
     return launch(space, step, call, table, stream, error);

@@ -21,8 +21,8 @@
 
 typedef struct arf_library {
     arf_nccl nccl;
-    arf_nccl_comm comm;              /* NULL: not in use */
-    char why[256];                   /* ... and why */
+    arf_nccl_comm comm; /* NULL: not in use */
+    char why[256];      /* ... and why */
     arf_library_watch *watch;
     CUdeviceptr contributions, rows; /* [R][c][H] and [R c][H] bf16, c of the capacity */
 } arf_library;

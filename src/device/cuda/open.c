@@ -144,8 +144,7 @@ static arfuse_status judge_sharing(opening *at, arf_error *error)
 {
     arf_cuda *device = at->device;
     arf_share all[ARF_MAX_RANKS];
-    const int known =
-        arf_nvml_sm_count(&device->nvml, &device->uuid, device->key.capability_major);
+    const int known = arf_nvml_sm_count(&device->nvml, &device->uuid, device->key.capability_major);
     const arf_share own = arf_mps_look(&device->driver, device->device, device->sm_count, known);
     device->sm_count = device->key.sm_count = own.sm_seen;
     device->sm_all = own.sm_all;
@@ -227,8 +226,8 @@ static arfuse_status find_way(opening *at, arf_error *error)
                                                                          : status;
 }
 
-/* Plans may ask for the library's own sums: whether it can serve this team shows before anyone plans
- * with it. */
+/* Plans may ask for the library's own sums: whether it can serve this team shows before anyone
+ * plans with it. */
 static arfuse_status find_library(opening *at, arf_error *error)
 {
     arf_cuda *device = at->device;

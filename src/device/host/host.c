@@ -52,8 +52,8 @@ static void host_evidence(const arf_device *device, arf_device_evidence *evidenc
     (void)device;
     struct utsname system;
     if (uname(&system) == 0)
-        snprintf(evidence->driver, ARF_NAME_TEXT, "%.20s %.24s %.12s", system.sysname, system.release,
-                 system.machine);
+        snprintf(evidence->driver, ARF_NAME_TEXT, "%.20s %.24s %.12s", system.sysname,
+                 system.release, system.machine);
     else
         snprintf(evidence->driver, ARF_NAME_TEXT, "unknown");
     /* The protocols are compiled in: this library and its tuning schemas are the sources. */

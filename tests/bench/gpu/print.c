@@ -73,8 +73,8 @@ static void print_head(const run_of_marks *run, const arf_tuner *tuner)
     arf_placement_text(&tuner->placement, placement, sizeof placement);
     const arf_shape *shape = &run->problem->shape;
     printf("%s, driver %s, sources %s\n%s, H %d, K %d; routes: %s; policy %s\n", device,
-           tuner->driver, tuner->source_digest, placement, shape->hidden_size, shape->top_k,
-           run->race->routed->name, arf_policy_name(tuner->options->policy));
+           tuner->evidence.driver, tuner->evidence.source_digest, placement, shape->hidden_size,
+           shape->top_k, run->race->routed->name, arf_policy_name(tuner->options->policy));
     printf("copy, bytes read and written, over both buffers:");
     for (int i = 0; i < run->copy->count; i++)
         printf(" %.0f MiB %.2f TB/s%s", run->copy->bytes[i] / 1048576, run->copy->speed[i] / 1e6,
