@@ -13,8 +13,9 @@
 /*
  * `name` is where `from` came from, for the evidence: the result names it, the digest of `from` and
  * the rule. `shape` is the target's; a switch that it leaves open becomes on. Kernel set and device
- * stay, with as many ranks a node as before; derived knobs get numbers, since only published
- * profiles may leave them null. `notes` as in arf_retarget. *to is the caller's.
+ * stay, with as many ranks a node as before. Only published profiles may leave bounds, knobs and
+ * switches open (design section 7), so even a profile's own shape closes at `end` and gets numbers
+ * for derived knobs. `notes` as in arf_retarget. *to is the caller's.
  */
 arfuse_status arf_profile_retarget(const arf_profile *from, const char *name,
                                    const arf_shape *shape, arf_retarget_rule rule, int64_t end,
