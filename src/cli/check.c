@@ -67,8 +67,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     (void)argument;
     switch (key) {
     case ARGP_KEY_ARGS:
-        f->path = state->argv + state->next;
-        f->count = state->argc - state->next;
+        arf_cli_take_files(state, &f->path, &f->count);
         return 0;
     case ARGP_KEY_NO_ARGS:
         argp_error(state, "no file, expected at least one");

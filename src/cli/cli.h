@@ -42,6 +42,11 @@ void arf_complain(const char *format, ...) __attribute__((format(printf, 1, 2)))
 void arf_cli_parse(const arf_verb *verb, const struct argp_option *options, argp_parser_t parse,
                    int argc, char **argv, void *input);
 
+/* What is no option, at ARGP_KEY_ARG: the one file of a verb; *path is NULL until it has come. */
+void arf_cli_take_file(struct argp_state *state, char *argument, const char **path);
+/* The same at ARGP_KEY_ARGS, of a verb that takes several. */
+void arf_cli_take_files(struct argp_state *state, char ***paths, int *count);
+
 /* The profile in a file; NULL when it is refused, and then the reason is on stderr. */
 arf_profile *arf_cli_load(const char *path);
 

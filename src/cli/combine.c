@@ -19,14 +19,14 @@ const char *arf_duplicates_name(arf_duplicates rule)
     return rule_names[rule];
 }
 
-bool arf_duplicates_parse(const char *name, arf_duplicates *rule)
+void arf_duplicates_take(struct argp_state *state, const char *name, arf_duplicates *rule)
 {
     for (int i = 0; i < ARF_DUPLICATES_RULES; i++)
         if (strcmp(rule_names[i], name) == 0) {
             *rule = (arf_duplicates)i;
-            return true;
+            return;
         }
-    return false;
+    argp_error(state, "--duplicates '%s': expected refuse, first, last, faster or pool", name);
 }
 
 /* Files being joined. */
@@ -250,33 +250,45 @@ static arfuse_status conclude(join *j, int count, arf_error *error)
     return ARFUSE_OK;
 }
 
-arf_samples *arf_combine_files(char **paths, int count, arf_duplicates rule, int *code)
+/* NULL when anything was refused; then *error says so, or, of a file alone, its reason is out. */
+static arf_samples *join_files(char **paths, int count, arf_duplicates rule, arf_error *error)
 {
     join j = {.rule = rule, .path = paths};
-    arf_error error = ARF_ERROR_INIT;
     arfuse_status status = ARFUSE_OK;
     for (int i = 0; i < count && status == ARFUSE_OK; i++) {
         arf_samples *samples = arf_cli_load_samples(paths[i]);
-        if (samples == NULL) { /* its reason is out */
+        if (samples == NULL) {
             status = ARFUSE_PROFILE;
             break;
         }
         if (count == 1)
             return samples;
         if (i == 0 && (j.into = arf_samples_new(&samples->header)) == NULL)
-            status = arf_fail(&error, ARFUSE_FAILURE, "out of memory");
+            status = arf_fail(error, ARFUSE_FAILURE, "out of memory");
         if (status == ARFUSE_OK)
-            status = join_file(&j, samples, i, &error);
+            status = join_file(&j, samples, i, error);
         arf_samples_free(samples);
     }
     if (status == ARFUSE_OK)
-        status = conclude(&j, count, &error);
-    if (error.status != ARFUSE_OK)
-        arf_complain("%s", error.text);
+        status = conclude(&j, count, error);
     free(j.origin);
     if (status == ARFUSE_OK)
         return j.into;
     arf_samples_free(j.into);
-    *code = (int)status;
     return NULL;
+}
+
+int arf_combine_files(char **paths, int count, arf_duplicates rule, arf_combine_use use,
+                      const void *context)
+{
+    arf_error error = ARF_ERROR_INIT;
+    arf_samples *samples = join_files(paths, count, rule, &error);
+    if (samples != NULL)
+        use(samples, context, &error);
+    if (error.status != ARFUSE_OK)
+        arf_complain("%s", error.text);
+    else if (samples == NULL)
+        error.status = ARFUSE_PROFILE;
+    arf_samples_free(samples);
+    return (int)error.status;
 }

@@ -57,7 +57,8 @@ static void explain_choice(const arf_routes *routes, arf_pattern pattern, int in
 {
     printf("  why     routes.%s[%d] serves ", arf_pattern_name(pattern), index);
     if (routes->route[index].max_tokens == ARF_OPEN_BOUND) {
-        printf("%lld tokens and more: its bound is open\n", (long long)arf_route_first(routes, index));
+        printf("%lld tokens and more: its bound is open\n",
+               (long long)arf_route_first(routes, index));
         return;
     }
     char range[64];
@@ -112,9 +113,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         q->asked[pattern] = true;
         return 0;
     case ARGP_KEY_ARG:
-        if (q->path != NULL)
-            argp_error(state, "'%s' is one file too many, expected one", argument);
-        q->path = argument;
+        arf_cli_take_file(state, argument, &q->path);
         return 0;
     case ARGP_KEY_END:
         if (q->tokens < 0)

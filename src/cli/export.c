@@ -49,8 +49,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         r->hints = true;
         return 0;
     case ARGP_KEY_ARGS:
-        r->path = state->argv + state->next;
-        r->count = state->argc - state->next;
+        arf_cli_take_files(state, &r->path, &r->count);
         return 0;
     case ARGP_KEY_END:
         if (r->form == FORM_NONE)

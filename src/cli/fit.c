@@ -47,13 +47,10 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         r->numerics = argument[0] == 'f' ? ARF_FIXED : ARF_LIBRARY;
         return 0;
     case KEY_DUPLICATES:
-        if (!arf_duplicates_parse(argument, &r->duplicates))
-            argp_error(state, "--duplicates '%s': expected refuse, first, last, faster or pool",
-                       argument);
+        arf_duplicates_take(state, argument, &r->duplicates);
         return 0;
     case ARGP_KEY_ARGS:
-        r->path = state->argv + state->next;
-        r->count = state->argc - state->next;
+        arf_cli_take_files(state, &r->path, &r->count);
         return 0;
     case ARGP_KEY_NO_ARGS:
         argp_error(state, "no samples, expected at least one file of them");
@@ -63,8 +60,9 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     }
 }
 
-static arfuse_status fit(const request *r, const arf_samples *samples, arf_error *error)
+static arfuse_status fit(const arf_samples *samples, const void *context, arf_error *error)
 {
+    const request *r = context;
     arf_fit_options how = ARF_FIT_OPTIONS_INIT;
     arf_weights weights = {0};
     arf_profile *profile = NULL;
@@ -88,18 +86,8 @@ static arfuse_status fit(const request *r, const arf_samples *samples, arf_error
 static int run(int argc, char **argv)
 {
     request r = {0};
-    int code = 0;
     arf_cli_parse(&arf_verb_fit, options, parse, argc, argv, &r);
-    arf_samples *samples = arf_combine_files(r.path, r.count, r.duplicates, &code);
-    if (samples == NULL)
-        return code;
-    arf_error error = ARF_ERROR_INIT;
-    if (fit(&r, samples, &error) != ARFUSE_OK) {
-        arf_complain("%s", error.text);
-        code = (int)error.status;
-    }
-    arf_samples_free(samples);
-    return code;
+    return arf_combine_files(r.path, r.count, r.duplicates, fit, &r);
 }
 
 const arf_verb arf_verb_fit = {"fit", "[-o FILE] [--weights FILE] [--numerics NAME] SAMPLES...",

@@ -169,9 +169,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         o->no_shared = true;
         return 0;
     case ARGP_KEY_ARG:
-        if (o->path != NULL)
-            argp_error(state, "'%s' is one file too many, expected one", argument);
-        o->path = argument;
+        arf_cli_take_file(state, argument, &o->path);
         return 0;
     case ARGP_KEY_END:
         if (o->from == NULL)

@@ -66,6 +66,19 @@ void arf_cli_parse(const arf_verb *verb, const struct argp_option *options, argp
     argp_parse(&argp, argc, argv, 0, NULL, input);
 }
 
+void arf_cli_take_file(struct argp_state *state, char *argument, const char **path)
+{
+    if (*path != NULL)
+        argp_error(state, "'%s' is one file too many, expected one", argument);
+    *path = argument;
+}
+
+void arf_cli_take_files(struct argp_state *state, char ***paths, int *count)
+{
+    *paths = state->argv + state->next;
+    *count = state->argc - state->next;
+}
+
 /* ---- the program
  * ----------------------------------------------------------------------------------- */
 

@@ -32,13 +32,10 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         r->output = argument;
         return 0;
     case KEY_DUPLICATES:
-        if (!arf_duplicates_parse(argument, &r->duplicates))
-            argp_error(state, "--duplicates '%s': expected refuse, first, last, faster or pool",
-                       argument);
+        arf_duplicates_take(state, argument, &r->duplicates);
         return 0;
     case ARGP_KEY_ARGS:
-        r->path = state->argv + state->next;
-        r->count = state->argc - state->next;
+        arf_cli_take_files(state, &r->path, &r->count);
         return 0;
     case ARGP_KEY_END:
         if (r->count < 2)
@@ -50,21 +47,17 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     }
 }
 
+static arfuse_status merge(const arf_samples *samples, const void *context, arf_error *error)
+{
+    const request *r = context;
+    return arf_cli_deliver_samples(samples, r->output, error);
+}
+
 static int run(int argc, char **argv)
 {
     request r = {0};
-    int code = 0;
     arf_cli_parse(&arf_verb_merge, options, parse, argc, argv, &r);
-    arf_samples *samples = arf_combine_files(r.path, r.count, r.duplicates, &code);
-    if (samples == NULL)
-        return code;
-    arf_error error = ARF_ERROR_INIT;
-    if (arf_cli_deliver_samples(samples, r.output, &error) != ARFUSE_OK) {
-        arf_complain("%s", error.text);
-        code = (int)error.status;
-    }
-    arf_samples_free(samples);
-    return code;
+    return arf_combine_files(r.path, r.count, r.duplicates, merge, &r);
 }
 
 const arf_verb arf_verb_merge = {"merge", "[--duplicates RULE] [-o FILE] SAMPLES SAMPLES...",

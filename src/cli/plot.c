@@ -54,9 +54,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         r->script = true;
         return 0;
     case ARGP_KEY_ARG:
-        if (r->path != NULL)
-            argp_error(state, "'%s' is one file too many, expected one", argument);
-        r->path = argument;
+        arf_cli_take_file(state, argument, &r->path);
         return 0;
     case ARGP_KEY_NO_ARGS:
         argp_error(state, "no file, expected a profile or samples");

@@ -72,9 +72,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         r->output = argument;
         return 0;
     case ARGP_KEY_ARG:
-        if (r->path != NULL)
-            argp_error(state, "'%s' is one file too many, expected one", argument);
-        r->path = argument;
+        arf_cli_take_file(state, argument, &r->path);
         return 0;
     case ARGP_KEY_END:
         finish(state, r);
@@ -89,17 +87,6 @@ static void complain_lines(const char *path, char *notes)
 {
     for (char *line = strtok(notes, "\n"); line != NULL; line = strtok(NULL, "\n"))
         arf_complain("%s: note: %s", path, line);
-}
-
-static arfuse_status deliver(const arf_profile *profile, const char *output, arf_error *error)
-{
-    arf_text text = {0};
-    if (output)
-        return arf_profile_save(profile, output, error);
-    ARF_TRY(arf_profile_print(profile, &text, error));
-    fputs(text.data, stdout);
-    arf_text_free(&text);
-    return ARFUSE_OK;
 }
 
 static int run(int argc, char **argv)
@@ -121,7 +108,7 @@ static int run(int argc, char **argv)
     if (status != ARFUSE_OK)
         arf_error_prefix(&error, "%s", r.path);
     else
-        status = deliver(to, r.output, &error);
+        status = arf_cli_deliver_profile(to, r.output, &error);
     if (status == ARFUSE_OK)
         complain_lines(r.path, notes);
     else

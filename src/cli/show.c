@@ -119,9 +119,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     const char **path = state->input;
     switch (key) {
     case ARGP_KEY_ARG:
-        if (*path != NULL)
-            argp_error(state, "'%s' is one file too many, expected one", argument);
-        *path = argument;
+        arf_cli_take_file(state, argument, path);
         return 0;
     case ARGP_KEY_NO_ARGS:
         argp_error(state, "no file, expected one");

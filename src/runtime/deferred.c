@@ -235,64 +235,78 @@ static arfuse_call paying_call(const arfuse_call *call, const arf_owed *owed)
     return paying;
 }
 
+typedef struct payment {
+    arf_owed *owed;
+    arf_pattern pattern;
+    arfuse_call call;
+} payment;
+
+static arfuse_status begin_payment(arfuse_workspace *workspace, arfuse_ticket ticket,
+                                   const arfuse_call *call, payment *p, arfuse_error *error)
+{
+    *p = (payment){.pattern = ARF_ALLREDUCE, .call = ARFUSE_CALL_INIT};
+    ARF_TRY(redeem(workspace, ticket, call, &p->owed, error));
+    p->pattern = p->owed->pattern;
+    ARF_TRY(arf_check_call(workspace, p->pattern, call, error));
+    p->call = paying_call(call, p->owed);
+    return ARFUSE_OK;
+}
+
+/* Runs what was owed, or, where `status` says that it cannot be, what that means for the team.
+ * *paid: also when the call went out and only its comparison failed. */
+static arfuse_status pay(arfuse_workspace *workspace, const payment *p, bool materialise,
+                         arfuse_status status, bool *paid, arfuse_error *error)
+{
+    const uint64_t calls = workspace->calls;
+    status = arf_run(workspace, p->pattern, &p->call, materialise, status, error);
+    *paid = status == ARFUSE_OK || workspace->calls != calls;
+    if (*paid)
+        p->owed->owed = false;
+    return status;
+}
+
 arfuse_status arfuse_consume(arfuse_workspace *workspace, arfuse_ticket ticket,
                              const arfuse_call *call, const arfuse_operands *operands,
                              arfuse_error *error)
 {
+    payment p;
+    bool paid;
     arf_error_clear(error);
     if (workspace == NULL)
         return arf_fail(error, ARFUSE_USAGE, "workspace is NULL");
-    arf_owed *owed = NULL;
-    arfuse_call paying = ARFUSE_CALL_INIT;
-    arf_pattern pattern = ARF_ALLREDUCE;
-    arfuse_status status = redeem(workspace, ticket, call, &owed, error);
-    if (status == ARFUSE_OK)
-        status = arf_check_call(workspace, pattern = owed->pattern, call, error);
+    arfuse_status status = begin_payment(workspace, ticket, call, &p, error);
     if (status == ARFUSE_OK) {
-        paying = paying_call(call, owed);
-        memcpy(workspace->operands, owed->operands,
-               (size_t)workspace->team.local_ranks * sizeof *owed->operands);
-        status = arf_take_operands(workspace, pattern, ARF_CONSUMER, operands, workspace->operands,
-                                   error);
+        memcpy(workspace->operands, p.owed->operands,
+               (size_t)workspace->team.local_ranks * sizeof *p.owed->operands);
+        status = arf_take_operands(workspace, p.pattern, ARF_CONSUMER, operands,
+                                   workspace->operands, error);
     }
     if (status == ARFUSE_OK)
-        status = arf_check_operands(workspace, pattern, paying.tokens, false, error);
-    const uint64_t calls = workspace->calls;
-    status = arf_run(workspace, pattern, &paying, false, status, error);
-    /* Also when the call went out and only its comparison failed. */
-    if (status == ARFUSE_OK || workspace->calls != calls)
-        owed->owed = false;
-    return status;
+        status = arf_check_operands(workspace, p.pattern, p.call.tokens, false, error);
+    return pay(workspace, &p, false, status, &paid, error);
 }
 
 arfuse_status arfuse_materialise(arfuse_workspace *workspace, arfuse_ticket ticket,
                                  const arfuse_call *call, void *const *sum, arfuse_error *error)
 {
+    payment p;
+    bool paid;
     arf_error_clear(error);
     if (workspace == NULL)
         return arf_fail(error, ARFUSE_USAGE, "workspace is NULL");
-    arf_owed *owed = NULL;
-    arfuse_call paying = ARFUSE_CALL_INIT;
-    arf_pattern pattern = ARF_ALLREDUCE;
-    arfuse_status status = redeem(workspace, ticket, call, &owed, error);
-    if (status == ARFUSE_OK)
-        status = arf_check_call(workspace, pattern = owed->pattern, call, error);
+    arfuse_status status = begin_payment(workspace, ticket, call, &p, error);
     if (status == ARFUSE_OK && sum == NULL)
         status = arf_fail(error, ARFUSE_USAGE, "sum is NULL");
     if (status == ARFUSE_OK) {
-        paying = paying_call(call, owed);
         for (int i = 0; i < workspace->team.local_ranks; i++) {
-            workspace->operands[i] = owed->operands[i];
+            workspace->operands[i] = p.owed->operands[i];
             workspace->operands[i].residual_out = sum[i];
         }
-        status = arf_check_operands(workspace, pattern, paying.tokens, true, error);
+        status = arf_check_operands(workspace, p.pattern, p.call.tokens, true, error);
     }
-    const uint64_t calls = workspace->calls;
-    status = arf_run(workspace, pattern, &paying, true, status, error);
-    if (status == ARFUSE_OK || workspace->calls != calls) {
-        owed->owed = false;
-        arf_site_of(&workspace->sites, paying.site)->counters.materialised++;
-    }
+    status = pay(workspace, &p, true, status, &paid, error);
+    if (paid)
+        arf_site_of(&workspace->sites, p.call.site)->counters.materialised++;
     return status;
 }
 

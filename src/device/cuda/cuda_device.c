@@ -107,35 +107,36 @@ static void cuda_release(arf_device *base, int local_rank, void *memory)
     arf_cuda_leave(device);
 }
 
-static arfuse_status cuda_upload(arf_device *base, int local_rank, void *to, const void *from,
-                                 size_t bytes, arf_error *error)
+static arfuse_status copy(arf_device *base, bool up, void *to, const void *from, size_t bytes,
+                          arf_error *error)
 {
-    (void)local_rank;
     arf_cuda *device = (arf_cuda *)base;
+    const arf_driver *driver = &device->driver;
     if (bytes == 0)
         return ARFUSE_OK;
     ARF_TRY(arf_cuda_enter(device, error));
     arfuse_status status =
-        ARF_CU(&device->driver, error, cuMemcpyHtoD, (CUdeviceptr)(uintptr_t)to, from, bytes);
+        up ? ARF_CU(driver, error, cuMemcpyHtoD, (CUdeviceptr)(uintptr_t)to, from, bytes)
+           : ARF_CU(driver, error, cuMemcpyDtoH, to, (CUdeviceptr)(uintptr_t)from, bytes);
     /* A copy from pageable memory may return while its last part is still on the way. */
-    if (status == ARFUSE_OK)
-        status = ARF_CU(&device->driver, error, cuStreamSynchronize, NULL);
+    if (up && status == ARFUSE_OK)
+        status = ARF_CU(driver, error, cuStreamSynchronize, NULL);
     arf_cuda_leave(device);
     return status;
+}
+
+static arfuse_status cuda_upload(arf_device *base, int local_rank, void *to, const void *from,
+                                 size_t bytes, arf_error *error)
+{
+    (void)local_rank;
+    return copy(base, true, to, from, bytes, error);
 }
 
 static arfuse_status cuda_download(arf_device *base, int local_rank, void *to, const void *from,
                                    size_t bytes, arf_error *error)
 {
     (void)local_rank;
-    arf_cuda *device = (arf_cuda *)base;
-    if (bytes == 0)
-        return ARFUSE_OK;
-    ARF_TRY(arf_cuda_enter(device, error));
-    arfuse_status status =
-        ARF_CU(&device->driver, error, cuMemcpyDtoH, to, (CUdeviceptr)(uintptr_t)from, bytes);
-    arf_cuda_leave(device);
-    return status;
+    return copy(base, false, to, from, bytes, error);
 }
 
 static bool cuda_profiled(const arf_device *device)
