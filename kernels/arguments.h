@@ -179,7 +179,7 @@ typedef unsigned long long arf_word;
 #define ARF_WEIGHTS_ARE_FP32 1u /* routing weights: fp32, else bf16 */
 #define ARF_SHARED_EARLY 2u     /* knob load_shared_expert_before_pdl */
 #define ARF_TRIGGER_EARLY 4u    /* knob publish_release_before_store: trigger, then store */
-#define ARF_TRIGGER_NEVER 16u   /* ll_single, ht: the next kernel starts when this one has ended */
+#define ARF_TRIGGER_NEVER 16u   /* what waits for peers: the next kernel starts behind its end */
 
 typedef struct arf_call {
     long long tokens; /* M >= 1, at most the capacity of the protocol */

@@ -49,7 +49,7 @@ extern "C" __global__ void ARF_RESIDENT(1024)
     arf_row_call now = arf_row_start(shared, control, &control->bt);
     const arf_row_early early = arf_row_load_early<1>(call, own, false);
     arf_grid_wait();
-    arf_grid_trigger();
+    arf_trigger_next(call);
     arf_row_ready(now, &control->bt);
     const arf_bt_source source = {team, control, now.epoch, rank};
     arf_finish_rows(call, own, source, shared, now.dead, arf_stash, early);

@@ -20,7 +20,7 @@ extern "C" __global__ void ARF_RESIDENT(ARF_R <= 8 ? 768 : 512)
     const arf_word epoch = arf_look_word(&control->bt.next);
     bool failed = arf_is_failed(control); /* then all rows become NaN, and nothing is pushed */
     arf_grid_wait();
-    arf_grid_trigger();
+    arf_trigger_next(call);
     for (arf_word at = (arf_word)arf_first_row() * blockDim.x + threadIdx.x; at < total && !failed;
          at += step) {
         const arf_word slot = at / ARF_BT_WIDTH;

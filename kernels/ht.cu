@@ -57,8 +57,7 @@ extern "C" __global__ void ARF_RESIDENT(1)
         shared.sent[threadIdx.x] = 0;
     /* Nothing before this kernel is known to have ended yet: all reading waits. */
     arf_grid_wait();
-    if (!(call.flags & ARF_TRIGGER_NEVER))
-        arf_grid_trigger();
+    arf_trigger_next(call);
     arf_row_call now = {arf_look_word(&control->ht.next), arf_is_failed(control), 0};
     arf_row_ready(now, &control->ht); /* the block's barrier: shared memory is ready as well */
 

@@ -19,7 +19,7 @@ extern "C" __global__ void ARF_RESIDENT(ARF_R <= 8 ? 768 : 512)
      * gamma are complete. */
     const arf_row_early early = arf_row_load_early<ARF_RANK_LANES>(call, own, true);
     arf_grid_wait();
-    arf_grid_trigger();
+    arf_trigger_next(call);
     arf_row_ready(now, &control->ll);
     const arf_ll_source source = {team, control, now.epoch, rank};
     arf_finish_rows(call, own, source, shared, now.dead, arf_stash, early);

@@ -19,8 +19,7 @@ extern "C" __global__ void ARF_RESIDENT(ARF_FINALIZE ? 512 : 640)
 
     /* Nothing before this kernel is known to have ended yet: all reading waits. */
     arf_grid_wait();
-    if (!(call.flags & ARF_TRIGGER_NEVER))
-        arf_grid_trigger();
+    arf_trigger_next(call);
     arf_row_call now = arf_row_start(shared, control, &control->ll);
     for (long long token = arf_first_row(); token < call.tokens; token += arf_row_step())
         for (int pack = (int)(blockIdx.y * blockDim.x + threadIdx.x); pack < ARF_PACKS;

@@ -18,7 +18,7 @@ extern "C" __global__ void ARF_RESIDENT(1024)
     const arf_word step = (arf_word)arf_row_step() * blockDim.x;
 
     arf_grid_wait();
-    arf_grid_trigger();
+    arf_trigger_next(call);
     const arf_word epoch = arf_look_word(&control->unfused.next);
     bool failed = arf_is_failed(control);
     for (int source = (int)threadIdx.x; source < ARF_R && !failed; source += (int)blockDim.x)

@@ -32,6 +32,13 @@ ARF_DEVICE bool arf_is_first_thread(void)
     return blockIdx.x < ARF_LOCAL_RANKS && blockIdx.y == 0 && threadIdx.x == 0;
 }
 
+/* Of a kernel that waits for peers: the next one may start, unless there is no room for both. */
+ARF_DEVICE void arf_trigger_next(const arf_call &call)
+{
+    if (!(call.flags & ARF_TRIGGER_NEVER))
+        arf_grid_trigger();
+}
+
 /* The call has failed before this wait began: the word is set for good. */
 ARF_DEVICE bool arf_is_failed(const arf_control *control)
 {

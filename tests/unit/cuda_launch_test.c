@@ -265,8 +265,42 @@ static void ht_is_prepared_for_both_patterns(void **state)
     close_scene(&s);
 }
 
-/* Where processes share a GPU, a grid that waits inside itself and takes more than half of what its
- * process has keeps the next one from starting beside it. */
+/* The steps of HT and BT as they are made ready beside `processes` - 1 others. */
+static void ready_beside(int processes, arf_ready_step *ht, arf_ready_step bt[3])
+{
+    scene s;
+    int id;
+    arf_error error = ARF_ERROR_INIT;
+    open_scene(&s, "moe_out", false);
+    ((arf_cuda *)s.device)->seat.processes = processes;
+    passes(prepare_ht(s.space, ARF_ALLREDUCE, &id, &error), &error);
+    *ht = ((arf_cuda_space *)s.space)->plan[id].step[0];
+    id = prepared(s.space, ARF_ALLREDUCE, ARF_BT);
+    memcpy(bt, ((arf_cuda_space *)s.space)->plan[id].step, 3 * sizeof *bt);
+    close_scene(&s);
+}
+
+/* MPS limits are no partitions: what waits takes no more than a p-th of what one process may use,
+ * so that all of them find room on the same multiprocessors. */
+static void what_waits_takes_its_part_of_a_shared_gpu(void **state)
+{
+    (void)state;
+    arf_ready_step ht[2], bt[2][3];
+    ready_beside(1, &ht[0], bt[0]);
+    ready_beside(2, &ht[1], bt[1]);
+    assert_true(ht[0].most_rows >= 2 && ht[0].most_rows < INT64_MAX);
+    assert_true(ht[1].most_rows == ht[0].most_rows / 2);
+    assert_true(ht[0].dependent_rows == INT64_MAX);
+    assert_true(ht[1].dependent_rows == ht[1].most_rows / 2);
+    for (int i = 0; i < 3; i++) { /* publish, reduce, norm: the last two wait */
+        assert_true(bt[0][i].most_rows == INT64_MAX);
+        assert_true((bt[1][i].most_rows == INT64_MAX) == (i == 0));
+        assert_true(bt[1][i].dependent_rows < INT64_MAX);
+    }
+}
+
+/* Where processes share a GPU, a grid that waits and takes more than half of what its process has
+ * keeps the next one from starting beside it. */
 static void a_grid_that_leaves_no_room_does_not_trigger(void **state)
 {
     (void)state;
@@ -328,6 +362,7 @@ int main(void)
         cmocka_unit_test(a_watched_call_stands_between_marks),
         cmocka_unit_test(calls_that_overlap_on_the_gpu_are_named),
         cmocka_unit_test(ht_is_prepared_for_both_patterns),
+        cmocka_unit_test(what_waits_takes_its_part_of_a_shared_gpu),
         cmocka_unit_test(a_grid_that_leaves_no_room_does_not_trigger),
     };
     return cmocka_run_group_tests_name("cuda_launch", tests, prepare_all, clear_all);

@@ -59,7 +59,7 @@ typedef struct arf_kernel {
 typedef struct arf_ready_step {
     arf_step recipe;
     CUfunction function;
-    int64_t most_rows;      /* what is resident at once; INT64_MAX: no limit */
+    int64_t most_rows;      /* so many fit beside what else waits; INT64_MAX: no limit */
     int64_t dependent_rows; /* more rows than these: no dependent launch, nor of what follows */
     unsigned attributes;
     CUlaunchAttribute attribute[3];

@@ -48,12 +48,12 @@ CUresult arf_cuda_launch_step(const arf_cuda_space *space, const arf_ready_step 
                               arf_call *call, arf_operand_table *table, bool plain, CUstream stream)
 {
     int64_t rows = arf_step_rows(&step->recipe, &space->base.spec.shape, call->tokens);
-    bool alone = plain || rows > step->dependent_rows;
-    unsigned attributes = step->attributes - (alone && step->recipe.dependent);
     if (rows > step->most_rows)
         rows = step->most_rows;
-    /* What waits inside itself, and leaves no room in its share of the GPU for the next kernel. */
-    if (step->recipe.resident && rows > step->dependent_rows)
+    const bool fills = rows > step->dependent_rows; /* more than half of this process's share */
+    bool alone = plain || fills;
+    unsigned attributes = step->attributes - (alone && step->recipe.dependent);
+    if (fills && step->recipe.waits)
         call->flags |= ARF_TRIGGER_NEVER;
     call->shards = step->recipe.shards;
     call->reducers = step->recipe.reducers;

@@ -173,16 +173,21 @@ static arfuse_status count_resident(const arf_cuda *device, arf_ready_step *read
             count = count * device->sm_count / device->sm_all;
     } else
         count = blocks / step->parts;
-    /* Of processes that share the GPU, a grid that waits must leave room for the one that dependent
-     * launch starts behind it: limits of MPS are no partitions. One that takes more than half
-     * starts alone, and where it waits inside itself the next one starts behind its end. */
-    ready->dependent_rows = device->seat.processes > 1 ? count / step->local_ranks / 2 : INT64_MAX;
-    ready->most_rows = step->resident ? count / step->local_ranks : INT64_MAX;
+    /* MPS limits are no partitions: the SMs that two processes may use can be the same ones. So of
+     * p processes each takes a p-th of what the SMs of one hold for what waits, half of that with
+     * the kernel that dependent launch starts beside it; a grid of more starts alone, and nothing
+     * beside it. What does not wait ends, and may take all there is. */
+    const int processes = device->seat.processes;
+    count /= processes > 1 ? processes : 1;
+    const int64_t rows = count / step->local_ranks;
+    const bool bounded = step->resident || (step->waits && processes > 1);
+    ready->dependent_rows = processes > 1 ? rows / 2 : INT64_MAX;
+    ready->most_rows = bounded ? rows : INT64_MAX;
     if (count > 0 && ready->most_rows > 0)
         return ARFUSE_OK;
     return arf_fail(error, ARFUSE_NOT_SUPPORTED,
                     "%s: clusters of %d blocks of %d threads with %u bytes of shared memory: this "
-                    "GPU holds %d at once, %d ranks need %d",
+                    "GPU has room for %d at once, %d ranks need %d",
                     step->kernel, step->cluster, step->threads, step->shared_bytes, count,
                     step->local_ranks, step->resident ? step->local_ranks : 1);
 }

@@ -117,7 +117,7 @@ static void make_ll(const plan_request *request, arf_recipe *recipe)
         gather(request, single);
         define(single, "-DARF_RANK_LANES=%d", lanes);
         finish_rows(request, single, cluster, lanes);
-        single->resident = true;
+        single->waits = single->resident = true;
         return;
     }
     arf_step *publish = add(request, recipe, "ll_publish", knob(request, "threads", 128));
@@ -130,6 +130,7 @@ static void make_ll(const plan_request *request, arf_recipe *recipe)
     arf_step *collect = add(request, recipe, "ll_collect", collect_threads);
     define(collect, "-DARF_RANK_LANES=%d", lanes);
     finish_rows(request, collect, cluster, lanes);
+    collect->waits = true;
 }
 
 static void make_bt(const plan_request *request, arf_recipe *recipe)
@@ -148,9 +149,11 @@ static void make_bt(const plan_request *request, arf_recipe *recipe)
     define(reduce, "-DARF_SLICES=%d", slices);
     reduce->rule = ARF_GRID_OWNED;
     reduce->slices = slices;
+    reduce->waits = true;
     arf_step *norm = add(request, recipe, "bt_norm", knob(request, "rms_threads", 1024));
     define(norm, "-DARF_SLICES=%d", slices); /* who is missing depends on it */
     finish_rows(request, norm, 1, 1);
+    norm->waits = true;
 }
 
 static void make_ht(const plan_request *request, arf_recipe *recipe)
@@ -174,7 +177,7 @@ static void make_ht(const plan_request *request, arf_recipe *recipe)
     define(step, "-DARF_NORM_ROWS=%d", rows);
     step->shared_bytes = ARF_HT_SHARED(hidden, threads, vectors, stages, groups, rows);
     step->rule = ARF_GRID_PERSISTENT;
-    step->resident = true;
+    step->waits = step->resident = true;
     step->blocks = knob(request, "persistent_ctas", 0);
     step->reducing_warps = warps;
     step->shards = knob(request, "shards", 1);
@@ -204,6 +207,7 @@ static void make_unfused(const plan_request *request, arf_recipe *recipe)
     reduce->rule = ARF_GRID_OWNED;
     arf_step *norm = add(request, recipe, "unfused_norm", knob(request, "rms_threads", 512));
     finish_rows(request, norm, 1, 1);
+    reduce->waits = norm->waits = true;
     for (int i = first; i < recipe->steps; i++)
         recipe->step[i].from_scratch = first > 0;
 }

@@ -38,7 +38,8 @@ typedef struct arf_step {
     unsigned shared_bytes; /* dynamic */
     unsigned flags;        /* of arf_call */
     bool dependent;        /* programmatic stream serialisation */
-    bool resident;         /* its blocks wait for each other: all must be on the GPU at once */
+    bool waits;            /* for what other ranks send */
+    bool resident;         /* and sends itself: all its blocks must be on the GPU at once */
     bool from_scratch;     /* takes the finalized contribution as its input */
 } arf_step;
 
