@@ -34,7 +34,7 @@ static int job_count;
 static int hidden_sizes[MAX_NUMBERS] = {4096, 5120, 6144, 7168, 8192}, hidden_count = 5;
 static int architectures[MAX_NUMBERS] = {90, 100, 103}, architecture_count = 3;
 static int share_index = 0, share_count = 1;
-static int without_kernels; /* plans that the recipes refuse: protocols that have none yet */
+static int refused; /* plans that the recipes refuse */
 
 /* ---- the list of compilations --------------------------------------------------------------- */
 
@@ -68,7 +68,7 @@ static void add_plan(const arf_shape *shape, int local_ranks, arf_pattern patter
     arf_recipe recipe;
     arf_error error = ARFUSE_ERROR_INIT;
     if (arf_recipe_make(shape, local_ranks, pattern, plan, &recipe, &error) != ARFUSE_OK) {
-        without_kernels++;
+        refused++;
         return;
     }
     for (int i = 0; i < recipe.steps; i++)
@@ -301,9 +301,8 @@ int main(int argc, char **argv)
             print_row(architectures[a], &jobs[i], &used);
         }
     arf_nvrtc_close(&nvrtc);
-    printf(
-        "share %d of %d: %d compiled, %d broken, %d default ones spill; %d plans have no kernels "
-        "(HT, or more than these can)\n",
-        share_index + 1, share_count, compiled, broken, spilling, without_kernels);
+    printf("share %d of %d: %d compiled, %d broken, %d default ones spill; the recipes refuse %d "
+           "plans\n",
+           share_index + 1, share_count, compiled, broken, spilling, refused);
     return broken > 0 || spilling > 0;
 }
