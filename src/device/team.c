@@ -3,7 +3,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- the bootstrap's callbacks --------------------------------------------------------------- */
@@ -123,16 +122,9 @@ arfuse_status arf_team_vote(const arf_team *team, arfuse_status status, arf_erro
         snprintf(own.text, sizeof own.text, "%s",
                  error && error->text[0] ? error->text : arfuse_status_text(status));
 
-    arf_error *vote = calloc((size_t)size, sizeof *vote);
-    /* A process that cannot take part would leave the others waiting. Such little memory is
-     * always there in practice; the bootstrap is told nothing, the caller everything. */
-    if (vote == NULL)
-        return arf_fail(error, ARFUSE_FAILURE, "out of memory for a vote of %d processes", size);
-    arfuse_status gathered = arf_team_allgather(team, &own, vote, sizeof own, error);
-    if (gathered != ARFUSE_OK) {
-        free(vote);
-        return gathered;
-    }
+    /* 72 KiB of stack: a process that was out of memory for a vote would leave the others in it. */
+    arf_error vote[ARF_MAX_RANKS];
+    ARF_TRY(arf_team_allgather(team, &own, vote, sizeof own, error));
 
     /* One clause for each different message, in the order of its first process. */
     char text[sizeof own.text];
@@ -163,7 +155,6 @@ arfuse_status arf_team_vote(const arf_team *team, arfuse_status status, arf_erro
         if (used >= sizeof text)
             break;
     }
-    free(vote);
     return result == ARFUSE_OK ? ARFUSE_OK : settle(error, result, text);
 }
 

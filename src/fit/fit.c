@@ -144,19 +144,20 @@ static void tell_bound(const arf_table *table, const arf_segment *segments, int 
         at.sure_right >= 0 ? table->tokens[at.sure_right] : table->tokens[segments[index + 1].last];
 }
 
-static double median_noise(const arf_table *table)
+/* False: out of memory. */
+static bool median_noise(const arf_table *table, double *median)
 {
     size_t cells = (size_t)table->candidates * (size_t)table->points;
     double *noise = malloc(cells * sizeof *noise);
     if (noise == NULL)
-        return NAN;
+        return false;
     int count = 0;
     for (size_t i = 0; i < cells; i++)
         if (table->cell[i].measured && table->cell[i].noise > 0.0)
             noise[count++] = table->cell[i].noise;
-    double median = arf_median_of(noise, count);
+    *median = arf_median_of(noise, count);
     free(noise);
-    return median;
+    return true;
 }
 
 static void tell_regret(const arf_table *table, const arf_segment *segments, int count,
@@ -201,6 +202,12 @@ static int64_t first_cut(const arf_table *table)
     return table->tokens[table->points - 1];
 }
 
+static arfuse_status out_of_memory(arf_pattern pattern, arf_error *error)
+{
+    return arf_fail(error, ARFUSE_FAILURE, "%s: out of memory while fitting",
+                    arf_pattern_name(pattern));
+}
+
 static arfuse_status find_segments(const arf_samples *samples, arf_pattern pattern,
                                    const arf_fit_options *options, arf_table **table,
                                    arf_segment segments[ARF_MAX_ROUTES], int *count,
@@ -213,9 +220,8 @@ static arfuse_status find_segments(const arf_samples *samples, arf_pattern patte
     int64_t cut = first_cut(*table);
     arf_table_free(*table);
     if (*count < 0)
-        return arf_fail(error, ARFUSE_FAILURE, "%s: out of memory while fitting",
-                        arf_pattern_name(pattern));
-    return arf_fail(error, ARFUSE_FAILURE,
+        return out_of_memory(pattern, error);
+    return arf_fail(error, ARFUSE_NOT_SERVED,
                     "%s: at or just below %lld tokens every candidate failed, so no route can pass "
                     "there; measure others at those token counts, or fewer tokens",
                     arf_pattern_name(pattern), (long long)cut);
@@ -245,10 +251,10 @@ arfuse_status arf_fit(const arf_samples *samples, arf_pattern pattern,
         tell_bound(table, segments, i, count, result->routes.route, &result->evidence[i]);
         tell_rival(table, &segments[i], &result->evidence[i]);
     }
-    result->noise = median_noise(table);
+    bool known = median_noise(table, &result->noise);
     tell_regret(table, segments, count, result);
     arf_table_free(table);
-    return ARFUSE_OK;
+    return known ? ARFUSE_OK : out_of_memory(pattern, error);
 }
 
 /* ---- what to measure next
@@ -331,19 +337,21 @@ static void wish_around(wish_list *list, const change *at)
     }
 }
 
-int arf_fit_wanted(const arf_samples *samples, arf_pattern pattern, const arf_fit_options *options,
-                   int64_t *tokens, int room)
+arfuse_status arf_fit_wanted(const arf_samples *samples, arf_pattern pattern,
+                             const arf_fit_options *options, int64_t *tokens, int room, int *count,
+                             arf_error *error)
 {
     arf_table *table;
     arf_segment segments[ARF_MAX_ROUTES];
-    int count;
-    if (find_segments(samples, pattern, options, &table, segments, &count, NULL) != ARFUSE_OK)
-        return 0;
+    int routes;
+    *count = 0;
+    ARF_TRY(find_segments(samples, pattern, options, &table, segments, &routes, error));
     wish_list list = {samples, table, tokens, 0, room};
-    for (int i = 0; i + 1 < count; i++) {
+    for (int i = 0; i + 1 < routes; i++) {
         change at = change_after(table, &segments[i]);
         wish_around(&list, &at);
     }
     arf_table_free(table);
-    return list.count;
+    *count = list.count;
+    return ARFUSE_OK;
 }

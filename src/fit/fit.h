@@ -35,23 +35,27 @@ typedef struct arf_fit_result {
     double regret_max;
 } arf_fit_result;
 
-/* Fails with ARFUSE_FAILURE when the pattern has no timed sample. A bound's interval is the pair of
+/* Fails with ARFUSE_NOT_SERVED when the samples have no route (none of the pattern was timed, or at
+ * some M all failed), with ARFUSE_USAGE when no weight falls on the measured range and with
+ * ARFUSE_FAILURE when memory is out. A bound's interval is the pair of
  * measured points between which the faster plan is clear beyond the noise: [12, 13] is exact. The
  * rules are in README.md. */
 arfuse_status arf_fit(const arf_samples *samples, arf_pattern pattern,
                       const arf_fit_options *options, arf_fit_result *result, arf_error *error);
 
-/* Both patterns into a whole profile with evidence; the profile is the caller's. */
+/* Both patterns into a whole profile with evidence; the profile is the caller's. As arf_fit, but
+ * ARFUSE_FAILURE also when there is no route. */
 arfuse_status arf_fit_profile(const arf_samples *samples, const arf_fit_options *options,
                               arf_profile **profile, arf_error *error);
 
 /*
  * Where another measurement would sharpen a bound: token counts strictly inside intervals of
- * neighbouring points whose winners differ. Returns how many were written (0: all exact or inside
- * the noise).
+ * neighbouring points whose winners differ. *count is how many were written (0: all exact or inside
+ * the noise). Fails as arf_fit.
  */
-int arf_fit_wanted(const arf_samples *samples, arf_pattern pattern, const arf_fit_options *options,
-                   int64_t *tokens, int room);
+arfuse_status arf_fit_wanted(const arf_samples *samples, arf_pattern pattern,
+                             const arf_fit_options *options, int64_t *tokens, int room, int *count,
+                             arf_error *error);
 
 /* ---- judging routes at token counts that no fit has seen ----------------------------------------
  */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/random.h"
+#include "profile/samples.h"
 
 #define RESAMPLES 200
 #define TAIL 5 /* 2.5 % of the resamples lie outside the interval at each end */
@@ -50,14 +51,11 @@ static double resample(const double *sorted, int count, int *drawn, uint64_t *st
 
 bool arf_estimate_median(const double *values, int count, uint64_t seed, arf_estimate *estimate)
 {
-    double *sorted = malloc((size_t)(count > 0 ? count : 1) * sizeof *sorted);
-    int *drawn = malloc((size_t)(count > 0 ? count : 1) * sizeof *drawn);
-    int kept = 0;
-    if (sorted != NULL && drawn != NULL) {
-        for (int i = 0; i < count; i++)
-            if (isfinite(values[i]) && values[i] > 0.0)
-                sorted[kept++] = values[i];
-    }
+    double sorted[ARF_MAX_ROUNDS];
+    int drawn[ARF_MAX_ROUNDS], kept = 0;
+    for (int i = 0; i < count && i < ARF_MAX_ROUNDS; i++)
+        if (isfinite(values[i]) && values[i] > 0.0)
+            sorted[kept++] = values[i];
     if (kept > 0) {
         double medians[RESAMPLES];
         double median = arf_median_of(sorted, kept);
@@ -67,8 +65,6 @@ bool arf_estimate_median(const double *values, int count, uint64_t seed, arf_est
         qsort(medians, RESAMPLES, sizeof medians[0], compare);
         *estimate = (arf_estimate){median, medians[TAIL], medians[RESAMPLES - 1 - TAIL], kept};
     }
-    free(sorted);
-    free(drawn);
     return kept > 0;
 }
 

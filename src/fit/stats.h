@@ -15,7 +15,7 @@ typedef struct arf_estimate {
 
 /*
  * Percentile bootstrap of the median (Efron, 1979): 200 resamples drawn from `seed`. Values that
- * are not finite and positive are left out; false when none remains or memory ran out.
+ * are not finite and positive are left out; false when none remains. At most ARF_MAX_ROUNDS values.
  */
 bool arf_estimate_median(const double *values, int count, uint64_t seed, arf_estimate *estimate);
 

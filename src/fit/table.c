@@ -306,7 +306,7 @@ arfuse_status arf_table_create(const arf_samples *samples, arf_pattern pattern,
 
     int count = gather(samples, pattern, options->numerics, entries);
     if (!any_timed(entries, count)) {
-        status = arf_fail(error, ARFUSE_FAILURE,
+        status = arf_fail(error, ARFUSE_NOT_SERVED,
                           "%s: no timed sample may become a route (%d samples, all wrong, failed, "
                           "of another pattern or of numerics weaker than \"%s\")",
                           arf_pattern_name(pattern), samples->count,

@@ -36,8 +36,8 @@ typedef struct arf_table {
 /*
  * Who is eligible: timed, within the allowed numerics, right wherever it was verified (one wrong
  * result anywhere excludes the plan, and separate samples that ran it behind them). Fails with
- * ARFUSE_FAILURE when nothing is eligible, and ARFUSE_USAGE when no weight falls on the measured
- * range.
+ * ARFUSE_NOT_SERVED when nothing is eligible, with ARFUSE_USAGE when no weight falls on the
+ * measured range and with ARFUSE_FAILURE when memory is out.
  */
 arfuse_status arf_table_create(const arf_samples *samples, arf_pattern pattern,
                                const arf_fit_options *options, arf_table **table, arf_error *error);

@@ -77,6 +77,11 @@ arfuse_status arf_fit_profile(const arf_samples *samples, const arf_fit_options 
             fitted++;
         }
     }
+    if (status == ARFUSE_NOT_SERVED) { /* who wants a profile has none, whatever the reason */
+        status = ARFUSE_FAILURE;
+        if (error != NULL)
+            error->status = status;
+    }
     if (status == ARFUSE_OK && fitted == 0)
         status = arf_fail(error, ARFUSE_FAILURE, "there is no sample to fit");
     if (status == ARFUSE_OK)

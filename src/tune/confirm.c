@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "tune/interval.h"
+#include "tune/share.h"
 #include "tune/voice.h"
 
 /* The reference of so many tokens (H=8192, 8 ranks, top-k 10) takes about a second. */
@@ -86,13 +87,15 @@ arfuse_status arf_confirm(arf_bench *bench, arf_store *store, const arf_fit_opti
 {
     static arf_fit_result result[ARF_PATTERNS];
     for (int p = 0; p < ARF_PATTERNS; p++) {
-        bool right = false;
+        bool right = false, routes;
         /* Each turn takes one plan out, so it ends. */
         while (!right) {
             result[p].routes.count = 0;
-            if (arf_fit(store->samples, (arf_pattern)p, fit, &result[p], NULL) != ARFUSE_OK) {
+            arfuse_status status = arf_fit(store->samples, (arf_pattern)p, fit, &result[p], error);
+            ARF_TRY(arf_share_fit(bench->tuner, status, &routes, error));
+            if (!routes) {
                 result[p].routes.count = 0;
-                break; /* nothing was timed, which is said elsewhere */
+                break;
             }
             ARF_TRY(confirm_routes(bench, store, (arf_pattern)p, &result[p].routes,
                                    &result[ARF_ALLREDUCE].routes, sweep, &right, error));

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "tune/course.h"
+#include "tune/share.h"
 
 /* Token counts, of each pattern, at which the routes are judged; and the rounds they get, of which
  * one half chooses the best and the other judges (fit/fit.h). */
@@ -42,14 +43,16 @@ arfuse_status arf_judge(arf_course *s, arf_error *error)
     arf_regret *regret = &s->sweep->regret[pattern];
     arf_fit_result result;
     int64_t tokens[HELD_OUT];
-    if (arf_fit(s->store->samples, pattern, s->fit, &result, NULL) != ARFUSE_OK)
-        return ARFUSE_OK; /* nothing was timed, which is said elsewhere */
+    bool routes;
+    arfuse_status status = arf_fit(s->store->samples, pattern, s->fit, &result, error);
+    ARF_TRY(arf_share_fit(s->bench->tuner, status, &routes, error));
+    if (!routes)
+        return ARFUSE_OK;
     const int count =
         arf_holdout_tokens(s->store->samples, pattern, s->fit->seed, tokens, HELD_OUT);
     arf_samples *held_out = arf_samples_new(&s->store->samples->header);
     if (held_out == NULL)
         return arf_fail(error, ARFUSE_FAILURE, "out of memory for held-out samples");
-    arfuse_status status = ARFUSE_OK;
     bool reached = true;
     for (int i = 0; i < count && reached && status == ARFUSE_OK; i++) {
         double left;

@@ -22,6 +22,18 @@ arfuse_status arf_first_says(const arf_tuner *tuner, arfuse_status status, arf_e
     return arf_fail(error, told.status, "%s", told.text);
 }
 
+arfuse_status arf_share_fit(const arf_tuner *tuner, arfuse_status status, bool *routes,
+                            arf_error *error)
+{
+    /* Samples are equal on all ranks, but memory is each one's own. */
+    status = arf_team_vote(&tuner->team, status, error);
+    *routes = status == ARFUSE_OK;
+    if (status != ARFUSE_NOT_SERVED)
+        return status;
+    arf_error_clear(error);
+    return ARFUSE_OK;
+}
+
 arfuse_status arf_share_bytes(const arf_tuner *tuner, char **data, size_t *bytes, arf_error *error)
 {
     int64_t count = (int64_t)*bytes;

@@ -12,6 +12,11 @@
 /* Rank 0's status and message on every rank; what the others bring does not count. */
 arfuse_status arf_first_says(const arf_tuner *tuner, arfuse_status status, arf_error *error);
 
+/* The status of a fit, which every rank makes of the same samples by itself. *routes is false where
+ * the samples have none, which is no error and said elsewhere. */
+arfuse_status arf_share_fit(const arf_tuner *tuner, arfuse_status status, bool *routes,
+                            arf_error *error);
+
 /* Rank 0's bytes (malloc) on every rank, which frees them. A NUL stands behind them. */
 arfuse_status arf_share_bytes(const arf_tuner *tuner, char **data, size_t *bytes, arf_error *error);
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "tune/course.h"
+#include "tune/share.h"
 #include "tune/verify.h"
 #include "tune/voice.h"
 
@@ -183,9 +184,11 @@ static arfuse_status refine(arf_course *s, arf_error *error)
 {
     for (int pass = 0; pass < REFINE_PASSES; pass++) {
         int64_t wanted[REFINE_ROOM];
-        const int count =
-            arf_fit_wanted(s->store->samples, s->field.pattern, s->fit, wanted, REFINE_ROOM);
-        bool any = false;
+        int count;
+        bool routes, any = false;
+        arfuse_status status = arf_fit_wanted(s->store->samples, s->field.pattern, s->fit, wanted,
+                                              REFINE_ROOM, &count, error);
+        ARF_TRY(arf_share_fit(s->bench->tuner, status, &routes, error));
         for (int i = 0; i < count; i++) {
             double left;
             bool reached;

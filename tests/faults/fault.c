@@ -6,6 +6,7 @@
  *
  *   FAULT_CALL   name of the function; "short": a write that takes half and then finds no room
  *   FAULT_AT     n, from 1; 0: fail nothing, count
+ *   FAULT_WITHIN 0xFROM-0xTO: only calls from this part of the program are counted
  *   FAULT_RANK   of the process, as the launcher numbers it (default 0)
  *   FAULT_LOG    file that gets a line "hit NAME N OBJECT+OFFSET" at the fault or, with FAULT_AT=0,
  *                "count NAME N" for each function at the end
@@ -13,6 +14,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <link.h>
 #include <mpi.h>
 #include <poll.h>
@@ -96,6 +98,7 @@ static const int call_error[] = {CALLS(AS_ERROR)};
 
 static atomic_int calls[COUNT];
 static int chosen = -1, chosen_at;
+static uintptr_t within_from, within_to = UINTPTR_MAX;
 static bool counting;
 static char log_path[512];
 
@@ -137,12 +140,15 @@ __attribute__((constructor)) static void begin(void)
 {
     const char *name = getenv("FAULT_CALL"), *at = getenv("FAULT_AT"), *rank = getenv("FAULT_RANK");
     const char *own = getenv("OMPI_COMM_WORLD_RANK"), *path = getenv("FAULT_LOG");
+    const char *within = getenv("FAULT_WITHIN");
     dl_iterate_phdr(note_object, NULL);
     if (at == NULL || path == NULL || atoi(rank ? rank : "0") != atoi(own ? own : "0"))
         return;
     snprintf(log_path, sizeof log_path, "%s", path);
     chosen_at = atoi(at);
     counting = chosen_at == 0;
+    if (within != NULL)
+        sscanf(within, "%" SCNxPTR "-%" SCNxPTR, &within_from, &within_to);
     for (int i = 0; i < COUNT && name != NULL; i++)
         if (strcmp(name, call_name[i]) == 0)
             chosen = i;
@@ -164,6 +170,8 @@ static bool strikes(int call, void *from)
     for (int i = 0; i < objects; i++) {
         if (at < object[i].from || at >= object[i].to)
             continue;
+        if (at - object[i].base < within_from || at - object[i].base >= within_to)
+            return false;
         int n = atomic_fetch_add(&calls[call], 1) + 1;
         if (call != chosen || n != chosen_at)
             return false;

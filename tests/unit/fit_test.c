@@ -138,6 +138,14 @@ static void test_crossing_lies_between_its_points(void **state)
     arf_samples_free(samples);
 }
 
+static int wanted_of(const arf_samples *samples, int64_t *tokens, int room)
+{
+    int count;
+    assert_int_equal(arf_fit_wanted(samples, ARF_ALLREDUCE, &defaults, tokens, room, &count, NULL),
+                     ARFUSE_OK);
+    return count;
+}
+
 static void test_refining_makes_it_exact(void **state)
 {
     (void)state;
@@ -145,7 +153,7 @@ static void test_refining_makes_it_exact(void **state)
     int64_t wanted[8];
     int asked = 0;
     for (;;) {
-        int count = arf_fit_wanted(samples, ARF_ALLREDUCE, &defaults, wanted, 8);
+        int count = wanted_of(samples, wanted, 8);
         if (count == 0)
             break;
         for (int i = 0; i < count; i++) {
@@ -202,7 +210,7 @@ static void test_noise_makes_no_islands(void **state)
     assert_int_equal(result.routes.count, 1);
     expect_route(&result, 0, 1024, ARF_LL);
     int64_t wanted[8];
-    assert_int_equal(arf_fit_wanted(samples, ARF_ALLREDUCE, &defaults, wanted, 8), 0);
+    assert_int_equal(wanted_of(samples, wanted, 8), 0);
     arf_samples_free(samples);
 }
 
@@ -332,7 +340,8 @@ static void test_no_way_past_a_failure(void **state)
     add_outcome(samples, 100, &ll, ARF_SAMPLE_FAILED);
     arf_fit_result result;
     arf_error error = ARF_ERROR_INIT;
-    assert_int_equal(arf_fit(samples, ARF_ALLREDUCE, &defaults, &result, &error), ARFUSE_FAILURE);
+    assert_int_equal(arf_fit(samples, ARF_ALLREDUCE, &defaults, &result, &error),
+                     ARFUSE_NOT_SERVED);
     assert_non_null(strstr(error.text, "128 tokens"));
     add(samples, 128, ARF_BT, 50.0); /* another way round */
     result = fit(samples);
@@ -408,14 +417,19 @@ static void test_nothing_to_fit_is_an_error(void **state)
     arf_samples *samples = empty();
     arf_fit_result result;
     arf_error error = ARF_ERROR_INIT;
-    assert_int_equal(arf_fit(samples, ARF_ALLREDUCE, &defaults, &result, &error), ARFUSE_FAILURE);
+    assert_int_equal(arf_fit(samples, ARF_ALLREDUCE, &defaults, &result, &error),
+                     ARFUSE_NOT_SERVED);
     assert_non_null(strstr(error.text, "allreduce"));
     arf_plan ll = plan_of(ARF_LL, 0);
     add_outcome(samples, 4, &ll, ARF_SAMPLE_FAILED);
     arf_error_clear(&error);
-    assert_int_equal(arf_fit(samples, ARF_ALLREDUCE, &defaults, &result, &error), ARFUSE_FAILURE);
+    assert_int_equal(arf_fit(samples, ARF_ALLREDUCE, &defaults, &result, &error),
+                     ARFUSE_NOT_SERVED);
     int64_t wanted[4];
-    assert_int_equal(arf_fit_wanted(samples, ARF_ALLREDUCE, &defaults, wanted, 4), 0);
+    int count = 1;
+    assert_int_equal(arf_fit_wanted(samples, ARF_ALLREDUCE, &defaults, wanted, 4, &count, NULL),
+                     ARFUSE_NOT_SERVED);
+    assert_int_equal(count, 0);
     arf_profile *profile = NULL;
     arf_error_clear(&error);
     assert_int_equal(arf_fit_profile(samples, &defaults, &profile, &error), ARFUSE_FAILURE);

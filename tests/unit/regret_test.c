@@ -104,7 +104,10 @@ static arf_fit_result tune(race *field, const arf_fit_options *options)
         measure(field, tokens);
     for (int turn = 0; turn < 40; turn++) {
         int64_t wanted[32];
-        int count = arf_fit_wanted(field->samples, field->pattern, options, wanted, 32);
+        int count;
+        assert_int_equal(
+            arf_fit_wanted(field->samples, field->pattern, options, wanted, 32, &count, NULL),
+            ARFUSE_OK);
         for (int i = 0; i < count; i++)
             measure(field, wanted[i]);
         if (count == 0) {
