@@ -38,20 +38,8 @@ extern "C" __global__ void ARF_RESIDENT(ARF_R <= 8 ? 768 : 512)
                                                 ARF_CULPRIT(0, ARF_STAGE_BT_REDUCE, token, epoch));
         if (failed)
             break;
-        if (ARF_RESIDUAL) {
-            float r[8];
-            arf_widen(residual, r);
-#pragma unroll
-            for (int i = 0; i < 8; i++)
-                sum[i] = arf_add(sum[i], r[i]);
-        }
-        const arf_pack x = arf_narrow_pack(sum);
-        const arf_word to = arf_bt_row(team, epoch, token, pack);
-        int peer = rank;
-#pragma unroll 8
-        for (int i = 0; i < ARF_R; i++) {
-            peer = peer + 1 == ARF_R ? 0 : peer + 1;
-            arf_send(team.peer[peer] + to, x);
-        }
+        if (ARF_RESIDUAL)
+            arf_add_pack(sum, residual);
+        arf_send_all(team, rank, arf_bt_row(team, epoch, token, pack), arf_narrow_pack(sum));
     }
 }

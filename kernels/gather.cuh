@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tree over the ranks of one pack whose contributions lie in this rank's memory. */
+/* The tree over the ranks of one pack whose contributions lie in this rank's memory, and the way of
+ * the sum to all of them. */
 #ifndef ARF_KERNELS_GATHER_CUH
 #define ARF_KERNELS_GATHER_CUH
 
@@ -77,6 +78,18 @@ ARF_DEVICE void arf_sum_ranks(float (&sum)[8], const char *at, arf_word stride, 
                 pack[i] = arf_sendable_pack(pack[i]);
         }
         arf_tree<span>(pack, sum);
+    }
+}
+
+/* To every rank, beginning behind this one, so that the owners do not all write to the same rank at
+ * the same time. */
+ARF_DEVICE void arf_send_all(const arf_team_view &team, int rank, arf_word to, arf_pack v)
+{
+    int peer = rank;
+#pragma unroll 8
+    for (int i = 0; i < ARF_R; i++) {
+        peer = peer + 1 == ARF_R ? 0 : peer + 1;
+        arf_send(team.peer[peer] + to, v);
     }
 }
 

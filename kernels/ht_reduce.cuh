@@ -29,8 +29,7 @@ ARF_DEVICE bool arf_ht_await_ranks(const arf_ht_call &here, int token)
     return true;
 }
 
-/* One pack of the pre-norm row, to every rank, beginning behind this one, so that the owners do not
- * all write to the same rank at the same time. */
+/* One pack of the pre-norm row, to every rank. */
 ARF_DEVICE void arf_ht_reduce_pack(const arf_ht_call &here, int token, int pack)
 {
     arf_pack residual = make_uint4(0, 0, 0, 0);
@@ -40,21 +39,9 @@ ARF_DEVICE void arf_ht_reduce_pack(const arf_ht_call &here, int token, int pack)
     float sum[8];
     arf_sum_ranks<arf_power(ARF_R), false>(
         sum, here.team.peer[here.rank] + arf_ht_contribution(here.team, token, pack), ARF_H * 2, 0);
-    if (ARF_RESIDUAL) {
-        float r[8];
-        arf_widen(residual, r);
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            sum[i] = arf_add(sum[i], r[i]);
-    }
-    const arf_pack x = arf_narrow_pack(sum);
-    const arf_word to = arf_ht_row(here.team, token, pack);
-    int reader = here.rank;
-#pragma unroll 8
-    for (int i = 0; i < ARF_R; i++) {
-        reader = reader + 1 == ARF_R ? 0 : reader + 1;
-        arf_send(here.team.peer[reader] + to, x);
-    }
+    if (ARF_RESIDUAL)
+        arf_add_pack(sum, residual);
+    arf_send_all(here.team, here.rank, arf_ht_row(here.team, token, pack), arf_narrow_pack(sum));
 }
 
 /* By reducing warp `warp` of `warps` of this block. Ends at the first wait that fails: then the

@@ -23,14 +23,10 @@ struct arf_library_source {
         if (!wanted)
             return true;
         const arf_pack loaded = arf_load_gpu(row + token * ARF_PACKS + pack);
-        float sum[8], r[8];
+        float sum[8];
         arf_widen(loaded, sum);
-        if (ARF_SUMMED && ARF_RESIDUAL) {
-            arf_widen(residual, r);
-#pragma unroll
-            for (int i = 0; i < 8; i++)
-                sum[i] = arf_add(sum[i], r[i]);
-        }
+        if (ARF_SUMMED && ARF_RESIDUAL)
+            arf_add_pack(sum, residual);
         x = ARF_SUMMED ? arf_narrow_pack(sum) : loaded;
         return true;
     }

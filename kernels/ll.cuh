@@ -76,13 +76,8 @@ struct arf_ll_source {
                 for (int i = 0; i < 8; i++)
                     sum[i] = arf_add(sum[i], arf_lane_xor(sum[i], mask));
         }
-        if (ARF_RESIDUAL) {
-            float r[8];
-            arf_widen(residual, r);
-#pragma unroll
-            for (int i = 0; i < 8; i++)
-                sum[i] = arf_add(sum[i], r[i]);
-        }
+        if (ARF_RESIDUAL)
+            arf_add_pack(sum, residual);
         x = arf_narrow_pack(sum);
         return arrived;
     }

@@ -71,6 +71,16 @@ ARF_DEVICE arf_pack arf_narrow_pack(const float (&v)[8])
                       arf_narrow(v[6], v[7]));
 }
 
+/* The sum of the ranks, to which the residual is added before it is rounded. */
+ARF_DEVICE void arf_add_pack(float (&sum)[8], arf_pack v)
+{
+    float term[8];
+    arf_widen(v, term);
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        sum[i] = arf_add(sum[i], term[i]);
+}
+
 /* Word 0..3 of a pack; `i` must be known to the compiler. */
 ARF_DEVICE unsigned arf_pack_word(const arf_pack &v, int i)
 {

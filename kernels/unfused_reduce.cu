@@ -35,20 +35,10 @@ extern "C" __global__ void ARF_RESIDENT(1024)
         float sum[8];
         arf_sum_ranks<arf_power(ARF_R), false>(
             sum, team.peer[rank] + arf_unfused_contribution(team, slot, pack), ARF_H * 2, 0);
-        if (ARF_RESIDUAL) {
-            float r[8];
-            arf_widen(arf_load_once((const arf_pack *)own.residual + token * ARF_PACKS + pack), r);
-#pragma unroll
-            for (int i = 0; i < 8; i++)
-                sum[i] = arf_add(sum[i], r[i]);
-        }
-        const arf_pack x = arf_narrow_pack(sum);
-        int peer = rank;
-#pragma unroll 8
-        for (int i = 0; i < ARF_R; i++) {
-            peer = peer + 1 == ARF_R ? 0 : peer + 1;
-            arf_send(team.peer[peer] + arf_unfused_row(team, token, pack), x);
-        }
+        if (ARF_RESIDUAL)
+            arf_add_pack(
+                sum, arf_load_once((const arf_pack *)own.residual + token * ARF_PACKS + pack));
+        arf_send_all(team, rank, arf_unfused_row(team, token, pack), arf_narrow_pack(sum));
     }
     arf_step_done(team, rank, &control->unfused.step[1], ARF_COUNTERS(gathered), epoch + 1);
 }
