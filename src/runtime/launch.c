@@ -108,7 +108,8 @@ static arfuse_status enqueue(arfuse_workspace *workspace, arf_pattern pattern,
             compared = arf_shadow_after(workspace, &launch, done, site->name, error);
         launches++;
         done += launch.tokens;
-        arf_advance_operands(workspace, launch.tokens, sum_alone);
+        if (done < call->tokens)
+            arf_advance_operands(workspace, launch.tokens, sum_alone);
     } while (done < call->tokens);
 
     workspace->calls++;

@@ -121,57 +121,121 @@ arfuse_status arf_take_operands(const arfuse_workspace *workspace, arf_pattern p
 
 /* ---- checking -------------------------------------------------------------------------------- */
 
-typedef struct tensor {
-    const char *name;
-    const void *data;
-    int64_t bytes; /* 0: not looked at */
-    int alignment;
-    bool needed;
-} tensor;
+enum { INPUT, ROUTED, WEIGHTS, INDICES, SHARED, RESIDUAL, GAMMA, RESIDUAL_OUT, NORM_OUT, TENSORS };
+enum { OUTPUTS = RESIDUAL_OUT }; /* from here on */
+static const char *const name_of[TENSORS] = {"input",   "routed",       "weights",
+                                             "indices", "shared",       "residual",
+                                             "gamma",   "residual_out", "norm_out"};
 
-static arfuse_status check_tensor(const tensor *given, int rank, arf_error *error)
-{
-    if (given->bytes == 0)
-        return ARFUSE_OK;
-    if (given->data == NULL && given->needed)
-        return arf_fail(error, ARFUSE_USAGE, "rank %d: operands.%s is NULL", rank, given->name);
-    if ((uintptr_t)given->data % (uintptr_t)given->alignment != 0)
-        return arf_fail(error, ARFUSE_USAGE,
-                        "rank %d: operands.%s is %p, expected an address aligned to %d bytes", rank,
-                        given->name, given->data, given->alignment);
-    return ARFUSE_OK;
-}
+/* What a call asks of each tensor. Every launch looks at those of every rank it hosts, so what is
+ * the same for all ranks is worked out once, and only tensors that the call has are looked at. */
+typedef struct demand {
+    int64_t bytes[TENSORS];
+    uintptr_t unaligned[TENSORS];  /* bits that an address must not have */
+    int looked_at[TENSORS], count; /* those of bytes > 0, in order */
+    bool sum_alone, norm_needed;
+} demand;
 
-static bool overlap(const tensor *a, const tensor *b)
-{
-    uintptr_t from_a = (uintptr_t)a->data, from_b = (uintptr_t)b->data;
-    return a->data != NULL && b->data != NULL && from_a < from_b + (uintptr_t)b->bytes &&
-           from_b < from_a + (uintptr_t)a->bytes;
-}
+/* Where a rank's tensors are; one that is NULL is empty, so it overlaps nothing. */
+typedef struct places {
+    uintptr_t begin[TENSORS], end[TENSORS];
+} places;
 
-/* `same` may be exactly the same tensor; nothing may overlap in part. */
-static arfuse_status check_output(const tensor *output, const tensor *input, bool same, int rank,
-                                  arf_error *error)
-{
-    if (!overlap(output, input) || (same && output->data == input->data))
-        return ARFUSE_OK;
-    return arf_fail(error, ARFUSE_USAGE, "rank %d: operands.%s overlaps operands.%s%s", rank,
-                    output->name, input->name,
-                    same ? " in part; it may be the same tensor or another one" : "");
-}
-
-static arfuse_status check_set(const arfuse_workspace *workspace, arf_pattern pattern,
-                               int64_t tokens, bool sum_alone, const arfuse_operands *set, int rank,
-                               arf_error *error)
+static void make_demand(const arfuse_workspace *workspace, arf_pattern pattern, int64_t tokens,
+                        bool sum_alone, const arfuse_operands *set, demand *call)
 {
     const arf_shape *shape = &workspace->space->spec.shape;
     const bool finalize = pattern == ARF_FINALIZE;
     const bool norm = shape->rms_norm == ARF_ON && !sum_alone;
     const bool residual = shape->residual == ARF_ON && !sum_alone;
-    const int64_t row = (int64_t)shape->hidden_size * 2, rows = tokens * row;
-    const int64_t slots = tokens * shape->top_k;
+    const int64_t row = tokens > 0 ? (int64_t)shape->hidden_size * 2 : 0, rows = tokens * row;
+    const int64_t slots = finalize ? tokens * shape->top_k : 0;
     const int weight = set->weights_type == ARFUSE_WEIGHTS_FP32 ? 4 : 2;
+    *call = (demand){
+        .bytes = {[INPUT] = finalize ? 0 : rows,
+                  [ROUTED] = finalize ? set->routed_rows * row : 0,
+                  [WEIGHTS] = slots * weight,
+                  [INDICES] = slots * 4,
+                  [SHARED] = finalize && shape->shared_expert == ARF_ON ? rows : 0,
+                  [RESIDUAL] = residual ? rows : 0,
+                  [GAMMA] = norm ? row : 0,
+                  [RESIDUAL_OUT] = rows,
+                  [NORM_OUT] = norm ? rows : 0},
+        .sum_alone = sum_alone,
+        .norm_needed = norm,
+    };
+    for (int t = 0; t < TENSORS; t++) {
+        call->unaligned[t] = TENSOR_ALIGNMENT - 1;
+        if (call->bytes[t] > 0)
+            call->looked_at[call->count++] = t;
+    }
+    call->unaligned[INDICES] = 4 - 1;
+    call->unaligned[WEIGHTS] = (uintptr_t)weight - 1;
+}
 
+static void look_at(const arfuse_operands *set, const demand *call, places *at)
+{
+    const void *const data[TENSORS] = {
+        [INPUT] = set->input,       [ROUTED] = set->routed,
+        [WEIGHTS] = set->weights,   [INDICES] = set->indices,
+        [SHARED] = set->shared,     [RESIDUAL] = set->residual,
+        [GAMMA] = set->gamma,       [RESIDUAL_OUT] = set->residual_out,
+        [NORM_OUT] = set->norm_out,
+    };
+    for (int i = 0; i < call->count; i++) {
+        const int t = call->looked_at[i];
+        at->begin[t] = (uintptr_t)data[t];
+        at->end[t] = data[t] != NULL ? (uintptr_t)data[t] + (uintptr_t)call->bytes[t] : 0;
+    }
+}
+
+/* Without the norm the sum is all that there is. */
+static bool is_needed(const demand *call, int t)
+{
+    return t != RESIDUAL_OUT || !call->norm_needed;
+}
+
+/* `out` may be exactly the same tensor as `t`; nothing may overlap in part. */
+static bool may_be_same(const demand *call, int out, int t)
+{
+    return out == RESIDUAL_OUT ? t == RESIDUAL || (t == INPUT && call->sum_alone)
+                               : out == NORM_OUT && t == INPUT;
+}
+
+static arfuse_status check_overlap(const demand *call, const places *at, int out, int t, int rank,
+                                   arf_error *error)
+{
+    if (at->begin[out] >= at->end[t] || at->begin[t] >= at->end[out])
+        return ARFUSE_OK;
+    const bool same = may_be_same(call, out, t);
+    if (same && at->begin[out] == at->begin[t])
+        return ARFUSE_OK;
+    return arf_fail(error, ARFUSE_USAGE, "rank %d: operands.%s overlaps operands.%s%s", rank,
+                    name_of[out], name_of[t],
+                    same ? " in part; it may be the same tensor or another one" : "");
+}
+
+static arfuse_status check_tensors(const demand *call, const places *at, int rank, arf_error *error)
+{
+    for (int i = 0; i < call->count; i++) {
+        const int t = call->looked_at[i];
+        if (at->begin[t] == 0 && is_needed(call, t))
+            return arf_fail(error, ARFUSE_USAGE, "rank %d: operands.%s is NULL", rank, name_of[t]);
+        if ((at->begin[t] & call->unaligned[t]) != 0)
+            return arf_fail(error, ARFUSE_USAGE,
+                            "rank %d: operands.%s is %p, expected an address aligned to %d bytes",
+                            rank, name_of[t], (void *)at->begin[t], (int)call->unaligned[t] + 1);
+    }
+    for (int i = 0; i < call->count; i++)
+        for (int j = i + 1; j < call->count; j++)
+            if (call->looked_at[j] >= OUTPUTS)
+                ARF_TRY(
+                    check_overlap(call, at, call->looked_at[j], call->looked_at[i], rank, error));
+    return ARFUSE_OK;
+}
+
+static arfuse_status check_numbers(const arfuse_operands *set, int rank, arf_error *error)
+{
     if (set->weights_type != ARFUSE_WEIGHTS_BF16 && set->weights_type != ARFUSE_WEIGHTS_FP32)
         return arf_fail(error, ARFUSE_USAGE,
                         "rank %d: operands.weights_type is %d, expected ARFUSE_WEIGHTS_BF16 or "
@@ -181,40 +245,24 @@ static arfuse_status check_set(const arfuse_workspace *workspace, arf_pattern pa
         return arf_fail(error, ARFUSE_USAGE,
                         "rank %d: operands.routed_rows is %" PRId64 ", expected 0 to %d", rank,
                         set->routed_rows, INT32_MAX);
-
-    enum { INPUT, ROUTED, WEIGHTS, INDICES, SHARED, RESIDUAL, GAMMA, INPUTS };
-    const tensor input[INPUTS] = {
-        [INPUT] = {"input", set->input, finalize ? 0 : rows, TENSOR_ALIGNMENT, true},
-        [ROUTED] = {"routed", set->routed, finalize && tokens > 0 ? set->routed_rows * row : 0,
-                    TENSOR_ALIGNMENT, true},
-        [WEIGHTS] = {"weights", set->weights, finalize ? slots * weight : 0, weight, true},
-        [INDICES] = {"indices", set->indices, finalize ? slots * 4 : 0, 4, true},
-        [SHARED] = {"shared", set->shared, finalize && shape->shared_expert == ARF_ON ? rows : 0,
-                    TENSOR_ALIGNMENT, true},
-        [RESIDUAL] = {"residual", set->residual, residual ? rows : 0, TENSOR_ALIGNMENT, true},
-        [GAMMA] = {"gamma", set->gamma, norm && tokens > 0 ? row : 0, TENSOR_ALIGNMENT, true},
-    };
-    const tensor residual_out = {"residual_out", set->residual_out, rows, TENSOR_ALIGNMENT, !norm};
-    const tensor norm_out = {"norm_out", set->norm_out, norm ? rows : 0, TENSOR_ALIGNMENT, true};
-
-    for (int i = 0; i < INPUTS; i++)
-        ARF_TRY(check_tensor(&input[i], rank, error));
-    ARF_TRY(check_tensor(&residual_out, rank, error));
-    ARF_TRY(check_tensor(&norm_out, rank, error));
-    for (int i = 0; i < INPUTS; i++) {
-        bool same = i == RESIDUAL || (sum_alone && i == INPUT);
-        ARF_TRY(check_output(&residual_out, &input[i], same, rank, error));
-        ARF_TRY(check_output(&norm_out, &input[i], i == INPUT, rank, error));
-    }
-    return check_output(&residual_out, &norm_out, false, rank, error);
+    return ARFUSE_OK;
 }
 
 arfuse_status arf_check_operands(const arfuse_workspace *workspace, arf_pattern pattern,
                                  int64_t tokens, bool sum_alone, arf_error *error)
 {
-    for (int i = 0; i < workspace->team.local_ranks; i++)
-        ARF_TRY(check_set(workspace, pattern, tokens, sum_alone, &workspace->operands[i],
-                          workspace->team.first_rank + i, error));
+    demand call = {0};
+    for (int i = 0; i < workspace->team.local_ranks; i++) {
+        const arfuse_operands *set = &workspace->operands[i], *before = i > 0 ? set - 1 : NULL;
+        const int rank = workspace->team.first_rank + i;
+        places at;
+        ARF_TRY(check_numbers(set, rank, error));
+        if (before == NULL || set->routed_rows != before->routed_rows ||
+            set->weights_type != before->weights_type)
+            make_demand(workspace, pattern, tokens, sum_alone, set, &call);
+        look_at(set, &call, &at);
+        ARF_TRY(check_tensors(&call, &at, rank, error));
+    }
     return ARFUSE_OK;
 }
 

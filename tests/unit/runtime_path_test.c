@@ -561,7 +561,7 @@ static void operands_are_refused_by_name(void **state)
         {ARFUSE_ALLREDUCE, AT(norm_out), OFF(tensor[0], HIDDEN * 2), "norm_out overlaps operands."},
         {ARFUSE_ALLREDUCE, AT(norm_out), tensor[4], "operands.norm_out overlaps operands.residual"},
         {ARFUSE_ALLREDUCE, AT(residual_out), tensor[0], "residual_out overlaps operands.input"},
-        {ARFUSE_ALLREDUCE, AT(residual_out), tensor[5], "residual_out overlaps operands.norm_out"},
+        {ARFUSE_ALLREDUCE, AT(residual_out), tensor[5], "norm_out overlaps operands.residual_out"},
         {ARFUSE_FINALIZE, AT(routed), NULL, "operands.routed is NULL"},
         {ARFUSE_FINALIZE, AT(weights), NULL, "operands.weights is NULL"},
         {ARFUSE_FINALIZE, AT(weights), OFF(tensor[2], 1), "operands.weights is 0x"},

@@ -249,13 +249,21 @@ arfuse_status arf_cuda_launch(arf_space *base, const arf_launch *launch, arf_err
     ARF_TRY(arf_cuda_check(space, launch, error));
     if (launch->tokens == 0)
         return ARFUSE_OK; /* no mailbox moves on any rank: that keeps them in step */
-    ARF_TRY(arf_cuda_enter(device_of(space), error));
+    /* A thread that launches nearly always has the context current already, and asking costs less
+     * than pushing and popping. */
+    const arf_cuda *device = device_of(space);
+    CUcontext current = NULL;
+    const bool entered =
+        device->driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || current != device->context;
+    if (entered)
+        ARF_TRY(arf_cuda_enter(device, error));
     arfuse_status status = arf_cuda_hold(space, (CUstream)launch->stream, error);
     if (status == ARFUSE_OK)
         status = space->busy == NULL
                      ? arf_cuda_enqueue(space, launch, (CUstream)launch->stream, error)
                      : enqueue_watched(space, launch, (CUstream)launch->stream, error);
-    arf_cuda_leave(device_of(space));
+    if (entered)
+        arf_cuda_leave(device);
     return status;
 }
 
