@@ -4,6 +4,7 @@
 # make check          every test that a machine without a GPU can run
 # make check-long     the same with more seeds, more kills, longer runs
 # make coverage       the tests in a build of its own; line and branch figures by folder (gcovr)
+# make coverage-quick the same of the tests that take seconds, as CI shows it
 # make fuzz           libFuzzer on everything that reads untrusted bytes (tests/fuzz); needs clang
 # make check-kernels  compiles all kernels for sm_90, sm_100 and sm_103; needs libnvrtc, no GPU
 # make bench          host benchmarks: two things in one run, and their ratio
@@ -60,7 +61,7 @@ CFLAGS_ALL := -std=c17 -D_GNU_SOURCE -Isrc -I$(OBJ) -fPIC -fvisibility=hidden -f
   -pthread -MMD -MP -DARF_VERSION='"$(VERSION)"' -DARF_PREFIX='"$(PREFIX)"' \
   -DARF_DATADIR='"$(DATADIR)"' \
   $(if $(with_cuda),-DARF_CUDA -I. -isystem $(CUDA_HOME)/include) \
-  $(if $(filter 1,$(DEBUG)),-O0 -g3,-O2 -g) $(if $(filter 1,$(WERROR)),-Werror) \
+  $(if $(filter 1,$(DEBUG)),-O0 -g3,$(if $(filter 1,$(COVERAGE)),-O1,-O2 -g)) $(if $(filter 1,$(WERROR)),-Werror) \
   $(if $(filter 1,$(ASAN)),-fsanitize=address$(comma)undefined -fno-sanitize-recover=all \
     -fno-omit-frame-pointer) \
   $(if $(filter 1,$(TSAN)),-fsanitize=thread) $(if $(filter 1,$(COVERAGE)),--coverage) $(CFLAGS)
@@ -108,8 +109,8 @@ benches := $(call program,tests,$(bench_src))
 programs := $(if $(tune_src),$(BUILD)/arfuse-tune) $(if $(cli_src),$(BUILD)/arfuse-profile)
 libraries := $(BUILD)/libarfuse.so $(BUILD)/libarfuse.a
 
-.PHONY: FORCE all lib tests check check-long check-kernels modelcheck fuzz coverage bench bench-gpu install \
-  uninstall clean format
+.PHONY: FORCE all lib tests check check-long check-kernels modelcheck fuzz coverage coverage-quick \
+  coverage-tests bench bench-gpu install uninstall clean format
 all: $(programs) $(libraries) $(examples)
 lib: $(libraries)
 tests: all $(units) $(mpis) $(gpus) $(replays) $(BUILD)/tests/libfault.so \
@@ -323,15 +324,25 @@ $(BUILD)/tests/check_kernels: $(OBJ)/tests/kernels/check_kernels.o $(OBJ)/libcor
 check-kernels: $(if $(with_cuda),$(BUILD)/tests/check_kernels)
 	$(quiet)BUILD=$(BUILD) scripts/check-kernels
 
-# Which tests: COVERAGE_TESTS. gcov's counters are kept by objects, so they start from none.
+# Which tests: COVERAGE_TESTS, and what they need built. gcov's counters are kept by objects, so they
+# start from none.
 COVERAGE_TESTS ?= tests/unit/*_test.c tests/mpi/*.sh tests/fuzz/*.sh tests/cli/*.bats
+COVERAGE_NEEDS ?= tests
 coverage:
-	$(quiet)$(MAKE) --no-print-directory COVERAGE=1 CUDA=$(CUDA) tests
+	$(quiet)$(MAKE) --no-print-directory COVERAGE=1 CUDA=$(CUDA) $(COVERAGE_NEEDS)
 	$(quiet)find build/coverage build/nocuda-coverage -name '*.gcda' -delete 2>/dev/null || true
 	$(quiet)BUILD=$(if $(filter 0,$(CUDA)),build/nocuda-coverage,build/coverage) tests/run $(COVERAGE_TESTS)
 	$(quiet)gcovr -r . --filter src/ --exclude-throw-branches --exclude-unreachable-branches \
 	  --gcov-ignore-parse-errors $(if $(filter 0,$(CUDA)),build/nocuda-coverage,build/coverage)/obj \
 	  --json-summary-pretty -o build/coverage.json && scripts/coverage-table build/coverage.json
+
+# Sweeps over seeds and shapes reach few lines that others do not, and counting makes them slow.
+slow_when_counted := $(patsubst %,tests/unit/%_test.c,candidates fit_random host_matrix regret) \
+  tests/cli/profile-export.bats tests/cli/profile-memory.bats
+coverage-quick:
+	$(quiet)$(MAKE) --no-print-directory coverage COVERAGE_NEEDS='all coverage-tests' COVERAGE_TESTS='$(filter-out \
+	  $(slow_when_counted),$(unit_src) $(wildcard tests/cli/profile-*.bats tests/cli/tune-*.bats))'
+coverage-tests: $(units)
 
 # The waits, model-checked: every model holds, every twin with a planted fault fails.
 modelcheck:
