@@ -23,7 +23,7 @@ def names_of(path):
     """What a program runs: the functions that it registers, or its text where names are strings."""
     text = open(path).read()
     if path.startswith('unit/'):
-        return set(re.findall(r'\b(?:cmocka_unit_test\w*|CASE|TEST)\((\w+)', text))
+        return set(re.findall(r'\b(?:cmocka_unit_test\w*|CASE|\w*TEST)\((\w+)', text))
     if path.endswith('.bats'):
         return re.findall(r'^@test "(.*)" \{$', text, re.M)
     return [text]

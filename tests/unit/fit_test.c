@@ -11,57 +11,10 @@
 
 #include "base/random.h"
 #include "fit/fit.h"
-#include "fit/stats.h"
 #include "rules/knobs.h"
+#include "support/samples_case.h"
 
 static const arf_fit_options defaults = ARF_FIT_OPTIONS_INIT;
-
-static arf_samples *empty(void)
-{
-    arf_samples_header header;
-    memset(&header, 0, sizeof header);
-    header.set = ARF_SET_ARFUSE;
-    header.shape = (arf_shape){8, 6144, 10, ARF_ON, ARF_ON, ARF_ON};
-    strcpy(header.device.name, "test");
-    for (int protocol = 0; protocol < ARF_PROTOCOLS; protocol++)
-        header.version[protocol] = 1;
-    arf_samples *samples = arf_samples_new(&header);
-    assert_non_null(samples);
-    return samples;
-}
-
-static arf_plan plan_of(arf_protocol protocol, int variant)
-{
-    const arf_knob_table *table = arf_knobs(ARF_SET_ARFUSE, protocol, ARF_ALLREDUCE);
-    arf_plan plan = {.protocol = protocol, .tuning = arf_tuning_fallback(table)};
-    plan.tuning.value[0] += variant;
-    return plan;
-}
-
-/* A sample with some rounds around `us`: spread 0 gives equal rounds. The odd number of rounds is
- * symmetric about the middle, so the median is exact. */
-#define ROUNDS 9
-static void add_plan(arf_samples *samples, int64_t tokens, const arf_plan *plan, double us,
-                     double spread)
-{
-    double rounds[ROUNDS];
-    for (int i = 0; i < ROUNDS; i++)
-        rounds[i] = us * (1.0 + spread * (i - ROUNDS / 2) / (ROUNDS / 2));
-    arf_sample sample = {.pattern = ARF_ALLREDUCE,
-                         .tokens = tokens,
-                         .plan = *plan,
-                         .outcome = ARF_SAMPLE_TIMED,
-                         .calls = 20,
-                         .rounds = ROUNDS,
-                         .us = rounds};
-    assert_int_equal(arf_samples_add(samples, &sample, NULL), ARFUSE_OK);
-}
-
-static void add(arf_samples *samples, int64_t tokens, arf_protocol protocol, double us)
-{
-    arf_plan plan = plan_of(protocol, 0);
-    add_plan(samples, tokens, &plan, us, 0.0);
-}
 
 static void add_outcome(arf_samples *samples, int64_t tokens, const arf_plan *plan,
                         arf_sample_outcome outcome)
@@ -112,10 +65,10 @@ static double bt_us(int64_t tokens)
 
 static arf_samples *two_lines(void)
 {
-    arf_samples *samples = empty();
+    arf_samples *samples = samples_empty();
     for (int i = 0; i < POINTS; i++) {
-        add(samples, ladder[i], ARF_LL, ll_us(ladder[i]));
-        add(samples, ladder[i], ARF_BT, bt_us(ladder[i]));
+        samples_add_equal(samples, ladder[i], ARF_LL, ll_us(ladder[i]));
+        samples_add_equal(samples, ladder[i], ARF_BT, bt_us(ladder[i]));
     }
     return samples;
 }
@@ -157,8 +110,8 @@ static void test_refining_makes_it_exact(void **state)
         if (count == 0)
             break;
         for (int i = 0; i < count; i++) {
-            add(samples, wanted[i], ARF_LL, ll_us(wanted[i]));
-            add(samples, wanted[i], ARF_BT, bt_us(wanted[i]));
+            samples_add_equal(samples, wanted[i], ARF_LL, ll_us(wanted[i]));
+            samples_add_equal(samples, wanted[i], ARF_BT, bt_us(wanted[i]));
             asked++;
         }
         assert_true(asked < 20);
@@ -175,10 +128,10 @@ static void test_same_answer_in_any_order(void **state)
 {
     (void)state;
     arf_samples *samples = two_lines();
-    arf_plan other = plan_of(ARF_BT, 32);
+    arf_plan other = samples_plan(ARF_BT, 32);
     for (int i = 0; i < POINTS; i++)
-        add_plan(samples, ladder[i], &other, bt_us(ladder[i]) * (ladder[i] > 300 ? 0.9 : 1.1),
-                 0.02);
+        samples_add(samples, ladder[i], &other, bt_us(ladder[i]) * (ladder[i] > 300 ? 0.9 : 1.1),
+                    0.02);
     arf_fit_result expected = fit(samples);
     assert_int_equal(expected.routes.count, 3);
     uint64_t seed = 7;
@@ -200,11 +153,11 @@ static void test_same_answer_in_any_order(void **state)
 static void test_noise_makes_no_islands(void **state)
 {
     (void)state;
-    arf_samples *samples = empty();
-    arf_plan ll = plan_of(ARF_LL, 0), bt = plan_of(ARF_BT, 0);
+    arf_samples *samples = samples_empty();
+    arf_plan ll = samples_plan(ARF_LL, 0), bt = samples_plan(ARF_BT, 0);
     for (int i = 0; i < POINTS; i++) {
-        add_plan(samples, ladder[i], &ll, 5.00, 0.02);
-        add_plan(samples, ladder[i], &bt, i % 2 == 1 ? 4.98 : 5.02, 0.02);
+        samples_add(samples, ladder[i], &ll, 5.00, 0.02);
+        samples_add(samples, ladder[i], &bt, i % 2 == 1 ? 4.98 : 5.02, 0.02);
     }
     arf_fit_result result = fit(samples);
     assert_int_equal(result.routes.count, 1);
@@ -219,10 +172,10 @@ static void test_noise_makes_no_islands(void **state)
 static void test_a_route_has_its_price(void **state)
 {
     (void)state;
-    arf_samples *samples = empty();
+    arf_samples *samples = samples_empty();
     for (int i = 0; i < POINTS; i++) {
-        add(samples, ladder[i], ARF_LL, 5.00);
-        add(samples, ladder[i], ARF_BT, ladder[i] == 32 ? 4.98 : 5.2);
+        samples_add_equal(samples, ladder[i], ARF_LL, 5.00);
+        samples_add_equal(samples, ladder[i], ARF_BT, ladder[i] == 32 ? 4.98 : 5.2);
     }
     arf_fit_result result = fit(samples);
     assert_int_equal(result.routes.count, 1);
@@ -231,7 +184,7 @@ static void test_a_route_has_its_price(void **state)
     result = fit_with(samples, &free_routes);
     assert_int_equal(result.routes.count, 3);
     /* And one of 30 % does. */
-    add(samples, 32, ARF_HT, 3.5);
+    samples_add_equal(samples, 32, ARF_HT, 3.5);
     result = fit(samples);
     assert_int_equal(result.routes.count, 3);
     assert_int_equal(result.routes.route[1].plan.protocol, ARF_HT);
@@ -242,11 +195,11 @@ static void test_a_route_has_its_price(void **state)
 static void test_ties_go_to_the_fallback_tuning(void **state)
 {
     (void)state;
-    arf_samples *samples = empty();
-    arf_plan far = plan_of(ARF_LL, -4), fallback = plan_of(ARF_LL, 0);
+    arf_samples *samples = samples_empty();
+    arf_plan far = samples_plan(ARF_LL, -4), fallback = samples_plan(ARF_LL, 0);
     for (int i = 0; i < POINTS; i++) {
-        add_plan(samples, ladder[i], &far, 5.00, 0.01);
-        add_plan(samples, ladder[i], &fallback, 5.01, 0.01);
+        samples_add(samples, ladder[i], &far, 5.00, 0.01);
+        samples_add(samples, ladder[i], &fallback, 5.01, 0.01);
     }
     arf_fit_result result = fit(samples);
     assert_int_equal(result.routes.count, 1);
@@ -259,10 +212,10 @@ static void test_ties_go_to_the_fallback_tuning(void **state)
 static void test_wide_noise_excuses_nothing(void **state)
 {
     (void)state;
-    arf_samples *samples = empty();
-    arf_plan first = plan_of(ARF_BT, 0), faster = plan_of(ARF_UNFUSED, 0);
-    add_plan(samples, 64, &first, 150.0, 0.95);
-    add_plan(samples, 64, &faster, 100.0, 0.95);
+    arf_samples *samples = samples_empty();
+    arf_plan first = samples_plan(ARF_BT, 0), faster = samples_plan(ARF_UNFUSED, 0);
+    samples_add(samples, 64, &first, 150.0, 0.95);
+    samples_add(samples, 64, &faster, 100.0, 0.95);
     arf_fit_result result = fit(samples);
     assert_int_equal(result.routes.count, 1);
     expect_route(&result, 0, 64, ARF_UNFUSED);
@@ -273,11 +226,11 @@ static void test_wide_noise_excuses_nothing(void **state)
 static void test_dropped_candidate_is_not_extrapolated(void **state)
 {
     (void)state;
-    arf_samples *samples = empty();
+    arf_samples *samples = samples_empty();
     for (int i = 0; i < POINTS; i++) {
         if (ladder[i] <= 64)
-            add(samples, ladder[i], ARF_LL, 4.0);
-        add(samples, ladder[i], ARF_BT, 6.0 + 0.02 * (double)ladder[i]);
+            samples_add_equal(samples, ladder[i], ARF_LL, 4.0);
+        samples_add_equal(samples, ladder[i], ARF_BT, 6.0 + 0.02 * (double)ladder[i]);
     }
     arf_fit_result result = fit(samples);
     assert_int_equal(result.routes.count, 2);
@@ -291,11 +244,11 @@ static void test_dropped_candidate_is_not_extrapolated(void **state)
 static void test_gap_is_bridged(void **state)
 {
     (void)state;
-    arf_samples *samples = empty();
+    arf_samples *samples = samples_empty();
     for (int i = 0; i < POINTS; i++) {
         if (ladder[i] != 64 && ladder[i] != 128)
-            add(samples, ladder[i], ARF_LL, 4.0 + 0.01 * (double)ladder[i]);
-        add(samples, ladder[i], ARF_BT, 6.0 + 0.02 * (double)ladder[i]);
+            samples_add_equal(samples, ladder[i], ARF_LL, 4.0 + 0.01 * (double)ladder[i]);
+        samples_add_equal(samples, ladder[i], ARF_BT, 6.0 + 0.02 * (double)ladder[i]);
     }
     arf_fit_result result = fit(samples);
     assert_int_equal(result.routes.count, 1);
@@ -306,11 +259,11 @@ static void test_gap_is_bridged(void **state)
 static void test_failure_cuts_a_candidate(void **state)
 {
     (void)state;
-    arf_samples *samples = empty();
-    arf_plan bt = plan_of(ARF_BT, 0);
+    arf_samples *samples = samples_empty();
+    arf_plan bt = samples_plan(ARF_BT, 0);
     for (int i = 0; i < POINTS; i++) {
-        add(samples, ladder[i], ARF_BT, 5.0);
-        add(samples, ladder[i], ARF_HT, 9.0);
+        samples_add_equal(samples, ladder[i], ARF_BT, 5.0);
+        samples_add_equal(samples, ladder[i], ARF_HT, 9.0);
     }
     arf_fit_result result = fit(samples);
     assert_int_equal(result.routes.count, 1);
@@ -333,17 +286,17 @@ static void test_failure_cuts_a_candidate(void **state)
 static void test_no_way_past_a_failure(void **state)
 {
     (void)state;
-    arf_samples *samples = empty();
-    arf_plan ll = plan_of(ARF_LL, 0);
+    arf_samples *samples = samples_empty();
+    arf_plan ll = samples_plan(ARF_LL, 0);
     for (int i = 0; i < POINTS; i++)
-        add(samples, ladder[i], ARF_LL, 5.0);
+        samples_add_equal(samples, ladder[i], ARF_LL, 5.0);
     add_outcome(samples, 100, &ll, ARF_SAMPLE_FAILED);
     arf_fit_result result;
     arf_error error = ARF_ERROR_INIT;
     assert_int_equal(arf_fit(samples, ARF_ALLREDUCE, &defaults, &result, &error),
                      ARFUSE_NOT_SERVED);
     assert_non_null(strstr(error.text, "128 tokens"));
-    add(samples, 128, ARF_BT, 50.0); /* another way round */
+    samples_add_equal(samples, 128, ARF_BT, 50.0); /* another way round */
     result = fit(samples);
     assert_int_equal(result.routes.count, 3);
     assert_int_equal(result.routes.route[1].plan.protocol, ARF_BT);
@@ -354,7 +307,7 @@ static void test_wrong_candidate_is_out(void **state)
 {
     (void)state;
     arf_samples *samples = two_lines();
-    arf_plan ll = plan_of(ARF_LL, 0);
+    arf_plan ll = samples_plan(ARF_LL, 0);
     add_outcome(samples, 4, &ll, ARF_SAMPLE_WRONG);
     arf_fit_result result = fit(samples);
     assert_int_equal(result.routes.count, 1);
@@ -366,10 +319,10 @@ static void test_weaker_numerics_need_leave(void **state)
 {
     (void)state;
     arf_samples *samples = two_lines();
-    arf_plan library = plan_of(ARF_UNFUSED, 0);
+    arf_plan library = samples_plan(ARF_UNFUSED, 0);
     library.numerics = ARF_LIBRARY;
     for (int i = 0; i < POINTS; i++)
-        add_plan(samples, ladder[i], &library, 1.0, 0.0);
+        samples_add(samples, ladder[i], &library, 1.0, 0.0);
     arf_fit_result result = fit(samples);
     assert_int_equal(result.routes.count, 2);
     arf_fit_options any = defaults;
@@ -385,7 +338,7 @@ static void test_nan_never_enters(void **state)
     (void)state;
     arf_samples *samples = two_lines();
     arf_fit_result expected = fit(samples);
-    arf_plan ht = plan_of(ARF_HT, 0), ll = plan_of(ARF_LL, 0);
+    arf_plan ht = samples_plan(ARF_HT, 0), ll = samples_plan(ARF_LL, 0);
     for (int i = 0; i < POINTS; i++) {
         double bad[] = {NAN, INFINITY, -INFINITY, 0.0, -3.0};
         arf_sample sample = {.pattern = ARF_ALLREDUCE,
@@ -414,13 +367,13 @@ static void test_nan_never_enters(void **state)
 static void test_nothing_to_fit_is_an_error(void **state)
 {
     (void)state;
-    arf_samples *samples = empty();
+    arf_samples *samples = samples_empty();
     arf_fit_result result;
     arf_error error = ARF_ERROR_INIT;
     assert_int_equal(arf_fit(samples, ARF_ALLREDUCE, &defaults, &result, &error),
                      ARFUSE_NOT_SERVED);
     assert_non_null(strstr(error.text, "allreduce"));
-    arf_plan ll = plan_of(ARF_LL, 0);
+    arf_plan ll = samples_plan(ARF_LL, 0);
     add_outcome(samples, 4, &ll, ARF_SAMPLE_FAILED);
     arf_error_clear(&error);
     assert_int_equal(arf_fit(samples, ARF_ALLREDUCE, &defaults, &result, &error),
@@ -440,9 +393,9 @@ static void test_nothing_to_fit_is_an_error(void **state)
 static void test_one_point(void **state)
 {
     (void)state;
-    arf_samples *samples = empty();
-    add(samples, 8, ARF_BT, 6.0);
-    add(samples, 8, ARF_LL, 7.0);
+    arf_samples *samples = samples_empty();
+    samples_add_equal(samples, 8, ARF_BT, 6.0);
+    samples_add_equal(samples, 8, ARF_LL, 7.0);
     arf_fit_result result = fit(samples);
     assert_int_equal(result.routes.count, 1);
     expect_route(&result, 0, 8, ARF_BT);
@@ -479,11 +432,11 @@ static void test_weights_decide_what_a_route_is_worth(void **state)
 static void test_later_sample_counts(void **state)
 {
     (void)state;
-    arf_samples *samples = empty();
+    arf_samples *samples = samples_empty();
     for (int i = 0; i < POINTS; i++) {
-        add(samples, ladder[i], ARF_LL, 5.0);
-        add(samples, ladder[i], ARF_BT, 4.0);
-        add(samples, ladder[i], ARF_BT, 9.0);
+        samples_add_equal(samples, ladder[i], ARF_LL, 5.0);
+        samples_add_equal(samples, ladder[i], ARF_BT, 4.0);
+        samples_add_equal(samples, ladder[i], ARF_BT, 9.0);
     }
     arf_fit_result result = fit(samples);
     assert_int_equal(result.routes.count, 1);
@@ -526,8 +479,8 @@ static void test_profile_of_both_patterns(void **state)
 static void test_separate_and_its_follower(void **state)
 {
     (void)state;
-    arf_samples *samples = empty();
-    arf_plan ll = plan_of(ARF_LL, 0);
+    arf_samples *samples = samples_empty();
+    arf_plan ll = samples_plan(ARF_LL, 0);
     arf_plan separate = {.protocol = ARF_SEPARATE};
     separate.tuning = arf_tuning_fallback(arf_knobs(ARF_SET_ARFUSE, ARF_SEPARATE, ARF_FINALIZE));
     arf_plan fused = {.protocol = ARF_HT};
@@ -558,126 +511,6 @@ static void test_separate_and_its_follower(void **state)
     arf_samples_free(samples);
 }
 
-/* ---- held-out points -------------------------------------------------------------------- */
-
-static void test_held_out_tokens_are_new(void **state)
-{
-    (void)state;
-    arf_samples *samples = two_lines();
-    int64_t first[16], again[16], other[16];
-    assert_int_equal(arf_holdout_tokens(samples, ARF_ALLREDUCE, 5, first, 16), 16);
-    assert_int_equal(arf_holdout_tokens(samples, ARF_ALLREDUCE, 5, again, 16), 16);
-    assert_int_equal(arf_holdout_tokens(samples, ARF_ALLREDUCE, 6, other, 16), 16);
-    assert_memory_equal(first, again, sizeof first);
-    assert_memory_not_equal(first, other, sizeof first);
-    for (int i = 0; i < 16; i++) {
-        assert_in_range(first[i], 1, 1024);
-        assert_true((first[i] & (first[i] - 1)) != 0); /* the ladder has the powers of two */
-        assert_true(i == 0 || first[i] > first[i - 1]);
-    }
-    assert_int_equal(arf_holdout_tokens(samples, ARF_FINALIZE, 5, first, 16), 0);
-    arf_samples_free(samples);
-
-    samples = empty();
-    add(samples, 1, ARF_LL, 4.0);
-    add(samples, 4, ARF_LL, 4.0);
-    assert_int_equal(arf_holdout_tokens(samples, ARF_ALLREDUCE, 1, first, 16), 2);
-    assert_int_equal(first[0], 2);
-    assert_int_equal(first[1], 3);
-    arf_samples_free(samples);
-}
-
-static void test_held_out_regret(void **state)
-{
-    (void)state;
-    arf_samples *held_out = empty();
-    arf_routes routes = {.count = 1, .min_tokens = 1};
-    routes.route[0] = (arf_route){1024, plan_of(ARF_LL, 0)};
-    arf_regret regret;
-    assert_int_equal(arf_regret_of(held_out, ARF_ALLREDUCE, &routes, &regret, NULL),
-                     ARFUSE_FAILURE);
-    for (int64_t tokens = 3; tokens <= 5; tokens++) {
-        add(held_out, tokens, ARF_LL, tokens == 5 ? 5.5 : 5.0);
-        add(held_out, tokens, ARF_BT, tokens == 3 ? 6.0 : 5.0);
-    }
-    add(held_out, 2000, ARF_LL, 9.0); /* no route serves it */
-    assert_int_equal(arf_regret_of(held_out, ARF_ALLREDUCE, &routes, &regret, NULL), ARFUSE_OK);
-    assert_int_equal(regret.points, 3);
-    assert_int_equal(regret.worst_tokens, 5);
-    assert_true(fabs(regret.worst - 0.1) < 1e-9);
-    assert_true(fabs(regret.geomean - (pow(1.1, 1.0 / 3.0) - 1.0)) < 1e-9);
-    arf_samples_free(held_out);
-}
-
-/* Seven candidates that are all the same: what the best of noisy medians is ahead by is no
- * regret. */
-static void test_noise_is_no_regret(void **state)
-{
-    (void)state;
-    arf_samples *held_out = empty();
-    uint64_t seed = 9;
-    for (int64_t tokens = 1; tokens <= 40; tokens++) {
-        for (int variant = 0; variant < 7; variant++) {
-            double us[15];
-            for (int i = 0; i < 15; i++)
-                us[i] = 5.0 * exp(0.02 * arf_random_normal(&seed));
-            arf_sample sample = {.pattern = ARF_ALLREDUCE,
-                                 .tokens = tokens,
-                                 .plan = plan_of(ARF_LL, -variant),
-                                 .outcome = ARF_SAMPLE_TIMED,
-                                 .rounds = 15,
-                                 .us = us};
-            assert_int_equal(arf_samples_add(held_out, &sample, NULL), ARFUSE_OK);
-        }
-    }
-    arf_routes routes = {.count = 1, .min_tokens = 1};
-    routes.route[0] = (arf_route){40, plan_of(ARF_LL, 0)};
-    arf_regret regret;
-    assert_int_equal(arf_regret_of(held_out, ARF_ALLREDUCE, &routes, &regret, NULL), ARFUSE_OK);
-    assert_int_equal(regret.points, 40);
-    assert_true(fabs(regret.geomean) < 0.004); /* the plain minimum would say about 0.009 */
-    arf_samples_free(held_out);
-}
-
-/* ---- medians
- * ------------------------------------------------------------------------------------- */
-
-static void test_median_interval_covers(void **state)
-{
-    (void)state;
-    /* Normal values around 10: the 95 % interval of the median should hold 10 most of the time.
-     * A percentile bootstrap of 21 values is a little short of its name; 88 % is far from chance.
-     */
-    uint64_t seed = 3;
-    int inside = 0;
-    for (int turn = 0; turn < 400; turn++) {
-        double values[21];
-        for (int i = 0; i < 21; i++)
-            values[i] = 10.0 + 0.1 * arf_random_normal(&seed);
-        arf_estimate estimate;
-        assert_true(arf_estimate_median(values, 21, (uint64_t)turn, &estimate));
-        assert_true(estimate.low <= estimate.median && estimate.median <= estimate.high);
-        inside += estimate.low <= 10.0 && 10.0 <= estimate.high;
-    }
-    assert_in_range(inside, 352, 396);
-}
-
-static void test_median_of_little(void **state)
-{
-    (void)state;
-    arf_estimate estimate;
-    assert_false(arf_estimate_median(NULL, 0, 1, &estimate));
-    double bad[] = {NAN, 0.0, -1.0};
-    assert_false(arf_estimate_median(bad, 3, 1, &estimate));
-    double one[] = {NAN, 4.0};
-    assert_true(arf_estimate_median(one, 2, 1, &estimate));
-    assert_true(estimate.median == 4.0 && estimate.low == 4.0 && estimate.high == 4.0);
-    assert_int_equal(estimate.values, 1);
-    double even[] = {4.0, 1.0, 3.0, 2.0};
-    assert_true(arf_median_of(even, 4) == 2.5);
-    assert_true(isnan(arf_median_of(even, 0)));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -701,11 +534,6 @@ int main(void)
         cmocka_unit_test(test_later_sample_counts),
         cmocka_unit_test(test_profile_of_both_patterns),
         cmocka_unit_test(test_separate_and_its_follower),
-        cmocka_unit_test(test_held_out_tokens_are_new),
-        cmocka_unit_test(test_held_out_regret),
-        cmocka_unit_test(test_noise_is_no_regret),
-        cmocka_unit_test(test_median_interval_covers),
-        cmocka_unit_test(test_median_of_little),
     };
     return cmocka_run_group_tests_name("fit", tests, NULL, NULL);
 }
