@@ -242,7 +242,7 @@ static arfuse_status conclude(join *j, int count, arf_error *error)
     if (j->duplicates > 0)
         arf_complain("note: %d point%s in two files resolved by rule '%s'", j->duplicates,
                      j->duplicates == 1 ? "" : "s", arf_duplicates_name(j->rule));
-    char done[48] = "";
+    char done[32] = "";
     if (j->duplicates > 0)
         snprintf(done, sizeof done, ", %d by %s", j->duplicates, arf_duplicates_name(j->rule));
     snprintf(j->into->header.tool, ARF_NAME_TEXT, "arfuse-profile %s merge of %d%s",
