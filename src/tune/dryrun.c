@@ -22,9 +22,11 @@ static void print_candidate(const arf_schedule *s, arf_pattern pattern, const ar
     arf_plan_facts(&s->problem, pattern, &c->plan, facts, sizeof facts);
     arf_tuning_text(arf_knobs(s->problem.set, c->plan.protocol, pattern), &c->plan.tuning, tuning,
                     sizeof tuning);
-    printf("candidate %s %s%s%s%s%s (%s, up to %" PRId64 " token%s)\n",
+    const bool fixed = c->plan.numerics == ARF_FIXED;
+    printf("candidate %s %s%s%s%s%s%s%s (%s, up to %" PRId64 " token%s)\n",
            arf_protocol_name(c->plan.protocol), arf_pattern_name(pattern), facts[0] ? " " : "",
-           facts, tuning[0] ? " " : "", tuning, origin[c->origin], most, ARF_PLURAL(most));
+           facts, fixed ? "" : " numerics=", fixed ? "" : arf_numerics_name(c->plan.numerics),
+           tuning[0] ? " " : "", tuning, origin[c->origin], most, ARF_PLURAL(most));
 }
 
 /* HT's one-token splits that the rules forbid for this shape: consumer threads x packs a thread. */
@@ -68,6 +70,9 @@ static void print_race(const arf_schedule *s, arf_pattern pattern)
         if (s->refused[pattern][p][0] != '\0')
             printf("refused %s %s: %s\n", arf_protocol_name((arf_protocol)p),
                    arf_pattern_name(pattern), s->refused[pattern][p]);
+    if (arf_schedule_lack(s) != NULL && s->refused[pattern][ARF_UNFUSED][0] == '\0')
+        printf("refused unfused %s numerics=library: %s\n", arf_pattern_name(pattern),
+               arf_schedule_lack(s));
     print_refused_slices(s, pattern);
     print_refused_splits(s, pattern);
 }

@@ -187,6 +187,8 @@ static arfuse_status tune_shape(const arf_tuner *tuner, const arf_shape *shape,
         status = arf_bench_open(tuner, schedule, &bench, error);
     if (status == ARFUSE_OK && first)
         arf_tuner_greet(tuner);
+    if (status == ARFUSE_OK && first && arf_schedule_lack(schedule) != NULL)
+        arf_voice_warn("--numerics any changes nothing here: %s", arf_schedule_lack(schedule));
     if (status == ARFUSE_OK && store.resumed > 0)
         arf_voice_note("%d sample%s of %s %s taken up", store.resumed, ARF_PLURAL(store.resumed),
                        store.path, store.resumed == 1 ? "is" : "are");

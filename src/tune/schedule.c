@@ -236,14 +236,15 @@ static arfuse_status make_race(arf_schedule *s, const arf_tune_options *o, arf_p
                     reasons);
 }
 
-/* --numerics any asks for plans that a set may not have. */
+/* --numerics any asks for plans that a set may not have. A set that has them on another machine is
+ * no fault of the arguments: the run goes on without, and says so (arf_schedule_lack). */
 static arfuse_status judge_numerics(const arf_schedule *s, arf_error *error)
 {
     for (int pattern = 0; pattern < ARF_PATTERNS; pattern++)
         for (int i = 0; i < s->race[pattern].count; i++)
             if (s->race[pattern].candidate[i].plan.numerics != ARF_FIXED)
                 return ARFUSE_OK;
-    if (!s->any_numerics)
+    if (!s->any_numerics || arf_schedule_lack(s) != NULL)
         return ARFUSE_OK;
     return arf_fail(error, ARFUSE_USAGE,
                     "--numerics any: kernel set %s has candidates with fixed numerics only, so it "
@@ -308,9 +309,17 @@ void arf_schedule_free(arf_schedule *schedule)
 /* ---- words ------------------------------------------------------------------------------------
  */
 
+const char *arf_schedule_lack(const arf_schedule *schedule)
+{
+    return schedule->any_numerics ? schedule->problem.no_library : NULL;
+}
+
 void arf_plan_text(arf_set set, arf_pattern pattern, const arf_plan *plan, char *text, int size)
 {
     int used = snprintf(text, (size_t)size, "%s ", arf_protocol_name(plan->protocol));
+    if (plan->numerics != ARF_FIXED && used < size)
+        used += snprintf(text + used, (size_t)(size - used), "numerics=%s ",
+                         arf_numerics_name(plan->numerics));
     if (used >= size)
         return;
     arf_tuning_text(arf_knobs(set, plan->protocol, pattern), &plan->tuning, text + used,

@@ -53,7 +53,11 @@ arfuse_status arf_schedule_make(const arf_problem *problem, const arf_tokens *to
                                 arf_error *error);
 void arf_schedule_free(arf_schedule *schedule);
 
-/* "ll elements_per_thread=8 threads=128 ...": a candidate as messages name it. */
+/* Why --numerics any brings no candidate of the library here; NULL: it does, or was not given. */
+const char *arf_schedule_lack(const arf_schedule *schedule);
+
+/* "ll elements_per_thread=8 threads=128 ...": a candidate as messages name it; where its numerics
+ * are not fixed, these first: "unfused numerics=library rms_threads=512". */
 void arf_plan_text(arf_set set, arf_pattern pattern, const arf_plan *plan, char *text, int size);
 
 /* Shape facts beside the knobs: HT's split "384x2", LL's blocks a token "6 blocks"; "" for others

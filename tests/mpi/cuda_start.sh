@@ -29,6 +29,21 @@ check "processes under MPS without a limit: exit 4" [ "$rc" -eq 4 ]
 check "processes under MPS without a limit: which limit" \
     grep -q 'set CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50' "$work/err"
 
+# ---- NCCL takes one rank a GPU ------------------------------------------------------------------
+
+dry() { # ARGS...
+    "$tune" --dry-run --device cuda --hidden 1024 --numerics any --protocols unfused "$@" >"$work/out" 2>"$work/err"
+    rc=$?
+}
+FAKECUDA_DEVICES=1 dry --tp 2 --gpu-sharing
+check "the library's sums on a shared GPU: a dry run refuses them with the reason" \
+    grep -qx 'refused unfused allreduce numerics=library: 2 ranks share a GPU, and NCCL takes one rank a GPU: .*' "$work/out"
+check "the library's sums on a shared GPU: no candidate, and no failure" \
+    [ "$rc $(grep -c '^candidate .*numerics=library' "$work/out") $(grep -c '^candidate unfused' "$work/out" | sed 's/[1-9].*/some/')" = "0 0 some" ]
+FAKECUDA_DEVICES=1 dry --tp 1
+check "the library's sums on a GPU of one's own: candidates" \
+    [ "$(grep -c '^candidate unfused allreduce numerics=library rms_threads=' "$work/out")" -gt 0 ]
+
 FAKECUDA_DEVICES=2 run_tune 2 --probe --device cuda
 check "probe of two GPUs: exit 0" [ "$rc" -eq 0 ]
 check "probe of two GPUs: both, links, trials" \

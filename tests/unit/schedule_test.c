@@ -13,6 +13,8 @@
 
 static arf_error error;
 
+static const char *no_library; /* of the problem */
+
 static arf_schedule *make(arf_set set, int sms, int hidden, int topk, const char *arguments,
                           arfuse_status expected)
 {
@@ -29,6 +31,7 @@ static arf_schedule *make(arf_set set, int sms, int hidden, int topk, const char
         .set = set,
         .sm_count = sms,
         .shape = {8, hidden, topk, ARF_ON, ARF_ON, ARF_ON},
+        .no_library = no_library,
     };
     arf_tokens tokens = options.tokens;
     if (tokens.count == 0)
@@ -170,7 +173,35 @@ static void test_the_library_races_under_any_numerics_only(void **state)
     arf_schedule_free(s);
     s = make(ARF_SET_ARFUSE, 148, 6144, 10, "", ARFUSE_OK);
     assert_int_equal(of_library(s, ARF_ALLREDUCE) + of_library(s, ARF_FINALIZE), 0);
+    assert_null(arf_schedule_lack(s));
     arf_schedule_free(s);
+}
+
+/* A machine where it cannot run is no failure of a candidate. */
+static void test_the_library_is_no_candidate_where_it_cannot_serve(void **state)
+{
+    (void)state;
+    no_library = "8 ranks share a GPU";
+    arf_schedule *s = make(ARF_SET_ARFUSE, 148, 6144, 10, "--numerics any", ARFUSE_OK);
+    no_library = NULL;
+    assert_int_equal(of_library(s, ARF_ALLREDUCE) + of_library(s, ARF_FINALIZE), 0);
+    assert_true(count(s, ARF_ALLREDUCE, ARF_UNFUSED) > 0);
+    assert_string_equal(arf_schedule_lack(s), "8 ranks share a GPU");
+    arf_schedule_free(s);
+}
+
+static void test_plans_name_numerics_that_are_not_fixed(void **state)
+{
+    (void)state;
+    arf_plan plan = {
+        .protocol = ARF_UNFUSED,
+        .tuning = arf_tuning_fallback(arf_knobs(ARF_SET_ARFUSE, ARF_UNFUSED, ARF_ALLREDUCE))};
+    char fixed[256], library[256];
+    arf_plan_text(ARF_SET_ARFUSE, ARF_ALLREDUCE, &plan, fixed, sizeof fixed);
+    plan.numerics = ARF_LIBRARY;
+    arf_plan_text(ARF_SET_ARFUSE, ARF_ALLREDUCE, &plan, library, sizeof library);
+    assert_memory_equal(fixed, "unfused rms_threads=", 20);
+    assert_memory_equal(library, "unfused numerics=library rms_threads=", 37);
 }
 
 static void test_facts(void **state)
@@ -209,6 +240,8 @@ int main(void)
         cmocka_unit_test(test_pins),
         cmocka_unit_test(test_an_empty_race_says_which_filter_emptied_it),
         cmocka_unit_test(test_the_library_races_under_any_numerics_only),
+        cmocka_unit_test(test_the_library_is_no_candidate_where_it_cannot_serve),
+        cmocka_unit_test(test_plans_name_numerics_that_are_not_fixed),
         cmocka_unit_test(test_facts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
