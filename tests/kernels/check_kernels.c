@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "device/cuda/compile.h"
-#include "device/cuda/recipe.h"
+#include "device/cuda/library_recipe.h"
 #include "profile/read.h"
 #include "rules/candidates.h"
 
@@ -75,6 +75,26 @@ static void add_plan(const arf_shape *shape, int local_ranks, arf_pattern patter
         add_step(&recipe.step[i], is_default);
 }
 
+/* Around NCCL's collectives, which take one rank a process. */
+static void add_library(const arf_shape *shape, arf_pattern pattern, arf_plan plan)
+{
+    static const arf_numerics numerics[] = {ARF_FIXED, ARF_LIBRARY};
+    for (int i = 0; i < 2; i++) {
+        arf_recipe recipe;
+        arf_error error = ARFUSE_ERROR_INIT;
+        plan.numerics = numerics[i];
+        if (arf_recipe_library(shape, pattern, &plan, &recipe, &error) != ARFUSE_OK) {
+            fprintf(stderr, "check_kernels: unfused by NCCL: %s\n", error.text);
+            exit(1);
+        }
+        for (int s = 0; s < recipe.steps; s++)
+            add_step(&recipe.step[s], true);
+    }
+    arf_step mark;
+    arf_recipe_mark(shape, &mark);
+    add_step(&mark, true);
+}
+
 /* What runs where nothing was measured, and every protocol's best guess. */
 static void add_defaults(int hidden_size, int local_ranks)
 {
@@ -105,6 +125,8 @@ static void add_defaults(int hidden_size, int local_ranks)
             arf_seeds(&problem, (arf_pattern)p, (arf_protocol)protocol, seeds);
             if (seeds->count > 0)
                 add_plan(&problem.shape, local_ranks, (arf_pattern)p, &seeds->plan[0], true);
+            if (protocol == ARF_UNFUSED && local_ranks == 1)
+                add_library(&problem.shape, (arf_pattern)p, seeds->plan[0]);
         }
     }
     free(routes);

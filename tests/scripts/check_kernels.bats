@@ -20,7 +20,7 @@ setup() {
     echo "$output"
     [ "$status" -eq 0 ]
     for kernel in ll_publish ll_collect ll_single bt_publish bt_reduce bt_norm ht finalize unfused_scatter \
-        unfused_reduce unfused_norm team_barrier order; do
+        unfused_reduce unfused_norm library_reduce library_norm library_mark team_barrier order; do
         [[ $output == *"$kernel "*registers* ]]
     done
 }

@@ -6,9 +6,7 @@
 #include <time.h>
 
 #include "device/cuda/cuda_device.h"
-
-#define REDUCE_THREADS 256
-#define MARK_THREADS 32
+#include "device/cuda/library_recipe.h"
 
 static const arf_cuda *device_of(const arf_cuda_space *space)
 {
@@ -228,7 +226,7 @@ static arfuse_status warm_up(arf_cuda_space *space, arf_error *error)
 static arfuse_status ready_mark(arf_cuda_space *space, arf_error *error)
 {
     arf_step step;
-    arf_recipe_plain(&space->base.spec.shape, 1, "library_mark", MARK_THREADS, &step);
+    arf_recipe_mark(&space->base.spec.shape, &step);
     return arf_cuda_ready(space, &step, &space->mark, error);
 }
 
@@ -279,33 +277,11 @@ bool arf_library_serves(const arf_cuda_space *space, const arf_plan *plan)
 arfuse_status arf_library_recipe(const arf_cuda_space *space, arf_pattern pattern,
                                  const arf_plan *plan, arf_recipe *recipe, arf_error *error)
 {
-    const arf_shape *shape = &space->base.spec.shape;
     if (space->library.comm == NULL)
         return arf_fail(error, ARFUSE_NOT_SUPPORTED, "unfused by NCCL: %s",
                         space->library.why[0] != '\0' ? space->library.why
                                                       : "the space was made for fixed numerics");
-    arf_plan kernels = *plan; /* the finalize kernel and the norm's threads are those of unfused */
-    kernels.numerics = ARF_FIXED;
-    arf_recipe own;
-    ARF_TRY(arf_recipe_make(shape, 1, pattern, &kernels, &own, error));
-    *recipe = (arf_recipe){.steps = 0};
-    if (pattern == ARF_FINALIZE)
-        recipe->step[recipe->steps++] = own.step[0];
-    if (plan->numerics == ARF_FIXED) {
-        arf_step *reduce = &recipe->step[recipe->steps++];
-        arf_recipe_plain(shape, 1, "library_reduce", REDUCE_THREADS, reduce);
-        reduce->rule = ARF_GRID_OWNED;
-    }
-    arf_step *norm = &recipe->step[recipe->steps++];
-    *norm = own.step[own.steps - 1];
-    norm->kernel = "library_norm";
-    snprintf(norm->define[norm->defines++], ARF_DEFINE_TEXT, "-DARF_SUMMED=%d",
-             plan->numerics != ARF_FIXED);
-    for (int i = 0; i < recipe->steps; i++) {
-        recipe->step[i].dependent = false; /* NCCL's kernels do not take part in it */
-        recipe->step[i].from_scratch = false;
-    }
-    return ARFUSE_OK;
+    return arf_recipe_library(&space->base.spec.shape, pattern, plan, recipe, error);
 }
 
 static arfuse_status launch(arf_cuda_space *space, const arf_ready_step *step, arf_call *call,
