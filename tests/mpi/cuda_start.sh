@@ -17,8 +17,14 @@ export XDG_CACHE_HOME=$work
 FAKECUDA_DEVICES=1 run_tune 8 --hidden 6144 --topk 10 --device cuda
 check "eight ranks on one GPU: exit 4" [ "$rc" -eq 4 ]
 check "eight ranks on one GPU: one message" [ "$(grep -c '^arfuse-tune: ' "$work/err")" -eq 1 ]
-check "eight ranks on one GPU: ranks, GPU, and a command that works" \
+check "eight ranks on one GPU: within 10 s" [ "$took" -lt 10000 ]
+check "eight ranks on one GPU: ranks, GPU, and a command" \
     grep -q 'ranks 0-7 on GPU-.*mpirun -n 1 arfuse-tune --hidden 6144 --topk 10 --device cuda --tp 8 --gpu-sharing' "$work/err"
+command=$(sed -n 's/.*mpirun -n 1 arfuse-tune //p' "$work/err")
+# shellcheck disable=SC2086 # words of a command line
+FAKECUDA_DEVICES=1 run_tune 1 $command --dry-run
+check "eight ranks on one GPU: the command works" \
+    grep -q '^placement 8 ranks on 1 process, 8 each, device NVIDIA Stand-in (9.0, 132 SMs) on shared-gpu$' "$work/out"
 
 FAKECUDA_DEVICES=1 run_tune 2 --gpu-sharing --hidden 6144 --topk 10 --device cuda --output "$work"
 check "processes that share a GPU without MPS: exit 4" [ "$rc" -eq 4 ]
@@ -28,6 +34,24 @@ FAKECUDA_DEVICES=1 FAKECUDA_MPS=1 run_tune 2 --gpu-sharing --hidden 6144 --topk 
 check "processes under MPS without a limit: exit 4" [ "$rc" -eq 4 ]
 check "processes under MPS without a limit: which limit" \
     grep -q 'set CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50' "$work/err"
+
+# The limit as MPS rounds it up, whether or not the driver counts it in where it tells the SMs.
+limited() { # PROCESSES PERCENT SMS-TOLD ARGS...
+    FAKECUDA_DEVICES=1 FAKECUDA_MPS=1 FAKECUDA_SMS=$3 FAKENVML_SMS=132 CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=$2 \
+        LD_LIBRARY_PATH=$PWD/$BUILD/tests/fakenvml:$LD_LIBRARY_PATH run_tune "$1" --gpu-sharing --device cuda \
+        --hidden 1024 --tokens 1 --pattern allreduce --protocols unfused --output "$work" "${@:4}"
+}
+for told in 34 132; do
+    limited 4 25 $told
+    check "four processes at 25 %, $told SMs told: exit 4, and what would do" \
+        [ "$rc $(grep -c 'may use 136 SMs together, while it has 132: .*PERCENTAGE=24 (or less)' "$work/err")" = "4 1" ]
+done
+for told in 66 132; do
+    limited 2 50 $told
+    # The stand-in's kernels do nothing: a tune ends with all candidates left out, after a team has started.
+    check "two processes at 50 %, $told SMs told: a team of 66 SMs each comes to verification" \
+        [ "$rc $(grep -c ', 66 SMs) on shared-gpu, 2 ranks on 2 processes' "$work/err") $(grep -c 'wrong results.*rank 0: .*rank 1: ' "$work/err" | sed 's/[1-9].*/some/')" = "5 1 some" ]
+done
 
 # ---- NCCL takes one rank a GPU ------------------------------------------------------------------
 
