@@ -109,16 +109,17 @@ static int gather(const arf_samples *samples, arf_pattern pattern, arf_protocol 
 static const char *const colour[ARF_PROTOCOLS] = {"#0072B2", "#009E73", "#D55E00", "#777777",
                                                   "#CC79A7"};
 
-/* Inside a double-quoted gnuplot string, with enhanced text off. */
+/* A single-quoted gnuplot string, with enhanced text off. In a double-quoted one gnuplot gives what
+ * stands between backquotes to a shell. */
 static void add_quoted(arf_text *text, const char *string)
 {
-    arf_text_add(text, "\"");
+    arf_text_add(text, "'");
     for (; *string != '\0'; string++) {
-        if (*string == '"' || *string == '\\')
-            arf_text_add(text, "\\");
+        if (*string == '\'')
+            arf_text_add(text, "'");
         arf_text_add(text, "%c", (unsigned char)*string < 0x20 ? ' ' : *string);
     }
-    arf_text_add(text, "\"");
+    arf_text_add(text, "'");
 }
 
 static void add_data(arf_text *script, const char *name, const point *points, int count)

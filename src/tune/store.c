@@ -121,6 +121,12 @@ static arfuse_status judge_folder(const char *path, arf_error *error)
 {
     char part[ARF_PATH_TEXT];
     struct stat about;
+    /* The folder that the user named may be a link; what lies in it must not lead out of it. */
+    if (lstat(path, &about) == 0 && S_ISLNK(about.st_mode))
+        return arf_fail(error, ARFUSE_FAILURE,
+                        "%s: is a link, and the folder it points to may be somebody's; remove it, "
+                        "or name another --output",
+                        path);
     snprintf(part, sizeof part, "%s", path);
     while (stat(part, &about) != 0) {
         if (errno != ENOENT && errno != ENOTDIR)

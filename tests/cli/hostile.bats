@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # Output folders, names and an environment that somebody else could have made: no crash, no write
-# outside the named folder, one message, the right exit code. As root the permission tests run as
-# nobody, since root may do everything.
+# outside the named folder, one message, the right exit code. Root may do everything, so as root the
+# permission tests drop that.
 
 setup() {
     cd "$BATS_TEST_DIRNAME/../.." || exit 1
@@ -18,7 +18,7 @@ setup() {
 # as somebody who may not do everything
 plain() {
     if [ "$(id -u)" -eq 0 ]; then
-        setpriv --reuid=65534 --regid=65534 --clear-groups "$@"
+        setpriv --bounding-set=-all --inh-caps=-all "$@"
     else
         "$@"
     fi
@@ -40,6 +40,36 @@ one_message() { # PATTERN: the only line on stderr
         one_message 'is a link'
     done
     [ "$(cat "$BATS_TEST_TMPDIR/precious")" = mine ]
+}
+
+@test "so are new samples beside those of an earlier run" {
+    "$tune" "${shape[@]}" --output "$out" >/dev/null
+    echo mine >"$BATS_TEST_TMPDIR/precious"
+    ln -s "$BATS_TEST_TMPDIR/precious" "$name.samples.jsonl.new"
+    sum=$(cksum <"$name.samples.jsonl")
+    code=0
+    "$tune" "${shape[@]}" --output "$out" 2>"$BATS_TEST_TMPDIR/err" || code=$?
+    [ "$code" -eq 1 ]
+    one_message 'is a link'
+    [ "$(cat "$BATS_TEST_TMPDIR/precious")" = mine ]
+    [ "$(cksum <"$name.samples.jsonl")" = "$sum" ]
+}
+
+@test "a link does not lead out of the folder that was named, which may be one itself" {
+    mkdir "$out" "$BATS_TEST_TMPDIR/elsewhere"
+    ln -s "$BATS_TEST_TMPDIR/elsewhere" "$out/model-model"
+    for target in elsewhere nowhere; do
+        ln -sfn "$BATS_TEST_TMPDIR/$target" "$out/model-model"
+        code=0
+        "$tune" "${shape[@]}" --output "$out" 2>"$BATS_TEST_TMPDIR/err" || code=$?
+        [ "$code" -eq 1 ]
+        one_message 'model-model: is a link'
+    done
+    [ -z "$(ls "$BATS_TEST_TMPDIR/elsewhere")" ]
+    [ ! -e "$BATS_TEST_TMPDIR/nowhere" ]
+    ln -s "$BATS_TEST_TMPDIR/elsewhere" "$BATS_TEST_TMPDIR/link"
+    "$tune" "${shape[@]}" --output "$BATS_TEST_TMPDIR/link" >/dev/null
+    [ -f "$BATS_TEST_TMPDIR/elsewhere/model-model/tp2_h64_k2_bf16.json" ]
 }
 
 @test "samples that are a pipe, a folder or a device do not hang the tuner" {
@@ -75,23 +105,37 @@ one_message() { # PATTERN: the only line on stderr
 }
 
 @test "folders that may not be written to are named, once" {
-    chmod 711 "$BATS_TEST_TMPDIR"
-    mkdir -m 755 "$out"
+    mkdir -m 555 "$out"
     code=0
     plain "$tune" "${shape[@]}" --output "$out" 2>"$BATS_TEST_TMPDIR/err" || code=$?
-    [ "$code" -eq 1 ] || [ "$(id -u)" -ne 0 ]
-    [ "$(id -u)" -ne 0 ] || one_message 'Permission denied'
-    [ -z "$(ls "$out")" ] || [ "$(id -u)" -ne 0 ]
+    [ "$code" -eq 1 ]
+    one_message 'out: cannot make files in this folder: Permission denied'
+    [ -z "$(ls "$out")" ]
+}
+
+@test "samples that may not be read or written are named, and stay as they are" {
+    "$tune" "${shape[@]}" --output "$out" >/dev/null
+    rm "$name.json"
+    sum=$(cksum <"$name.samples.jsonl")
+    for mode in 000 444; do
+        chmod "$mode" "$name.samples.jsonl"
+        for more in '' --resume; do
+            code=0
+            plain "$tune" "${shape[@]}" $more --output "$out" 2>"$BATS_TEST_TMPDIR/err" || code=$?
+            [ "$code" -eq 1 ]
+            one_message 'samples.jsonl: cannot open: Permission denied'
+        done
+    done
+    [ "$(cksum <"$name.samples.jsonl")" = "$sum" ]
 }
 
 @test "a profile that may not be read is exit 3" {
-    chmod 711 "$BATS_TEST_TMPDIR"
     cp "$good" "$BATS_TEST_TMPDIR/secret.json"
     chmod 000 "$BATS_TEST_TMPDIR/secret.json"
     code=0
     plain "$profile" check "$BATS_TEST_TMPDIR/secret.json" 2>"$BATS_TEST_TMPDIR/err" || code=$?
     [ "$code" -eq 3 ]
-    one_message 'Permission denied'
+    one_message 'secret.json: cannot open: Permission denied'
 }
 
 @test "names with odd characters are names" {
@@ -106,6 +150,21 @@ one_message() { # PATTERN: the only line on stderr
     "$tune" "${shape[@]}" --output=-dash >/dev/null
     [ -f ./-dash/model-model/tp2_h64_k2_bf16.json ]
     [ ! -e stray ]
+}
+
+@test "a picture runs nothing that a device's name holds" {
+    command -v gnuplot >/dev/null || skip "no gnuplot"
+    cd "$BATS_TEST_TMPDIR"
+    "$tune" "${shape[@]}" --output "$out" >/dev/null
+    for odd in '`touch stray`' '$(touch stray)' '@stray' "x' . system('touch stray') . '" \
+        'x" . system("touch stray") . "' "x\\" "it's"; do
+        jq -c --arg name "$odd" 'if .device then .device.name = $name else . end' "$name.samples.jsonl" >odd.samples.jsonl
+        "$profile" plot -o odd.svg odd.samples.jsonl
+        python3 -c 'import sys, xml.dom.minidom as m
+text = "".join(n.firstChild.data for n in m.parse("odd.svg").getElementsByTagName("text") if n.firstChild)
+assert sys.argv[1] in text, text' "$odd"
+        [ ! -e stray ]
+    done
 }
 
 @test "a name longer than a path can be is refused" {
@@ -128,6 +187,29 @@ one_message() { # PATTERN: the only line on stderr
     done
     env -i "$tune" "${shape[@]}" --output "$out" >/dev/null
     cmp "$name.json" "$BATS_TEST_TMPDIR/first.json"
+}
+
+@test "nor does it to a program of the library, or the program says what is wrong" {
+    "$tune" --hidden 64 --topk 2 --tp 2 --device host --tokens 1,3 --budget 3 --quiet --output "$out" >/dev/null 2>&1
+    made=$(ls "$out"/*/*.json)
+    cd "$BATS_TEST_TMPDIR"
+    run_profile=${tune%/*}/examples/run_profile
+    "$run_profile" "$made" 2 64 2 >first
+    rubbish=$'%s%n\x01\xff;touch stray'$(printf 'x%.0s' {1..9000})
+    for value in "$rubbish" '' -1 ':' /dev/zero . 99999999999999999999; do
+        for variable in HOME XDG_CONFIG_HOME XDG_CACHE_HOME XDG_RUNTIME_DIR ARFUSE_PROFILE_PATH \
+            ARFUSE_PROFILE ARFUSE_ROUTES ARFUSE_SOCKET_FOLDER ARFUSE_UNKNOWN; do
+            code=0
+            env "$variable=$value" timeout 20 "$run_profile" "$made" 2 64 2 >said 2>err || code=$?
+            echo "$variable=${value:0:20}: $code"
+            case $code in
+            0) cmp first said ;;
+            2) grep -q "^run_profile: .*$variable" err ;;
+            *) false ;;
+            esac
+        done
+    done
+    [ ! -e stray ]
 }
 
 @test "a launcher's variables that are rubbish do not make ranks" {

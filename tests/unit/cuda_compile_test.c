@@ -280,6 +280,14 @@ static void test_unsafe_folder_is_not_used(void **state)
     arf_cache_open(&cache, &log);
     assert_string_equal(cache.folder, "");
     assert_non_null(strstr(line, "not a folder"));
+    assert_int_equal(unlink(path), 0);
+    if (geteuid() == 0) {
+        assert_int_equal(mkdir(path, 0700), 0);
+        assert_int_equal(chown(path, 12345, 12345), 0);
+        arf_cache_open(&cache, &log);
+        assert_string_equal(cache.folder, "");
+        assert_non_null(strstr(line, "belongs to another user"));
+    }
     setenv("XDG_CACHE_HOME", "relative", 1);
     setenv("HOME", folder, 1);
     arf_cache_open(&cache, &log);
