@@ -3,12 +3,13 @@
  * Teams of several processes on one GPU, which reach each other's memory through file descriptors:
  * bits, times, a stress, injected failures, dead and stopped ranks.
  *
- *     gpu_processes_test [--ranks N] [--local N] [--stress SECONDS] [--only PART] [--spread]
- *                        [--compile]
+ *     gpu_processes_test [--ranks N] [--local N] [--stress SECONDS | --stress-calls N]
+ *                        [--only PART,PART..] [--spread] [--compile]
  *
- * Under CUDA MPS (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE at most 100 / N) the processes run side by
- * side. Without, they take turns: less is run, and times must be refused. --spread takes a GPU for
- * each process where there are enough. --compile needs no GPU.
+ * Under CUDA MPS (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE at most 100 / N; of 132 SMs 24 for four) the
+ * processes run side by side. Without, they take turns: less is run, and times must be refused.
+ * --only takes beginnings of names: "bits,stress". --spread takes a GPU for each process where
+ * there are enough. --compile needs no GPU.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -17,21 +18,20 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "gpu/peers.h"
+#include "gpu/stress.h"
 #include "support/processes_bootstrap.h"
 
 enum { MOST = 16 };
-#define WRITTEN_NAN 0x7fff
 #define DEAD_LIMIT_SECONDS 1.0
 
 static int ranks = 2, local_ranks = 1; /* processes, and ranks that each hosts */
-static double stress_seconds = 5;
+static stress_end stress = {.seconds = 5};
 
 /* What a process tells its parent; the parent prints, so that TAP lines stay whole. */
 typedef struct verdict {
     int passed, failed;
     double seconds;
-    long calls;
+    long calls, compared;
     int culprit, stage;
     bool done, nan;
     char text[400];
@@ -42,26 +42,17 @@ typedef struct test_part {
     arfuse_status (*run)(const arfuse_bootstrap *bootstrap, const struct test_part *part,
                          verdict *own, arf_error *error);
     int form, tokens; /* of dead and stopped ranks */
-    bool stopped;
+    bool stopped, in_graph;
     verdict *all; /* shared, by process */
 } test_part;
 
 /* ---- bits ---------------------------------------------------------------------------------------
  */
 
-static arfuse_status one_call(peer *at, const arf_launch *launch, bool in_graph, arf_error *error)
+static arfuse_status checked_call(peer *at, const arf_launch *launch, bool in_graph,
+                                  arf_error *error)
 {
-    CUgraphExec graph = NULL;
-    ARF_TRY(arf_trial_poison(at->trial, error));
-    arfuse_status status = in_graph ? gpu_capture(at->space, launch, &graph, error)
-                                    : arf_cuda_launch(&at->space->base, launch, error);
-    if (status == ARFUSE_OK && in_graph)
-        status = gpu_replay(at->space, graph, error);
-    if (status == ARFUSE_OK)
-        status = gpu_finish(at->space, error);
-    gpu_drop(at->space, graph);
-    if (status != ARFUSE_OK)
-        return status;
+    ARF_TRY(peer_call(at, launch, in_graph, error));
     return arf_trial_check(at->trial, launch->pattern, launch->tokens, error);
 }
 
@@ -84,7 +75,7 @@ static arfuse_status run_bits(const arfuse_bootstrap *bootstrap, const test_part
                 continue;
             }
             if (status == ARFUSE_OK)
-                status = one_call(&at, &launch, i % 2 == 1, error);
+                status = checked_call(&at, &launch, i % 2 == 1, error);
             if (status != ARFUSE_OK)
                 arf_error_prefix(error, "%s %s, %d tokens, %s", name,
                                  arf_pattern_name(launch.pattern), tokens[i / 2],
@@ -140,71 +131,15 @@ static arfuse_status run_times(const arfuse_bootstrap *bootstrap, const test_par
 /* ---- stress -------------------------------------------------------------------------------------
  */
 
-/* A graph of many calls, replayed; at random places the outputs are checked. */
 static arfuse_status run_stress(const arfuse_bootstrap *bootstrap, const test_part *part,
                                 verdict *own, arf_error *error)
 {
-    enum { CALLS = 300 };
     peer at;
     (void)part;
     arfuse_status status = peer_open(bootstrap, local_ranks, 20, &at, error);
-    arf_launch launch[PEER_FORMS];
-    int forms = 0;
-    for (int form = 0; status == ARFUSE_OK && form < PEER_FORMS; form++) {
-        const char *name;
-        status = peer_prepare(&at, form, 1, &launch[forms], &name, error);
-        forms += status == ARFUSE_OK;
-        if (status == ARFUSE_NOT_SUPPORTED) {
-            arf_error_clear(error);
-            status = ARFUSE_OK;
-        }
-    }
-    /* Processes that take turns spend milliseconds on each wait. */
-    const int replays = status == ARFUSE_OK && peer_side_by_side(&at) ? 20 : 1;
-    uint64_t state = 77;
-    double start = gpu_seconds();
-    for (int64_t more = 1; status == ARFUSE_OK && more != 0;) {
-        CUgraph captured = NULL;
-        CUgraphExec graph = NULL;
-        const arf_driver *driver = &at.cuda->driver;
-        arf_launch last = launch[0];
-        status = arf_trial_poison(at.trial, error);
-        if (status == ARFUSE_OK)
-            status = arf_cuda_enter(at.cuda, error);
-        if (status != ARFUSE_OK)
-            break;
-        status = ARF_CU(driver, error, cuStreamBeginCapture, at.space->stream,
-                        CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
-        for (int i = 0; status == ARFUSE_OK && i < CALLS; i++) {
-            last = launch[gpu_pick(&state, forms)];
-            last.tokens = 1 + gpu_pick(&state, 4);
-            last.stream = (arfuse_stream)at.space->stream;
-            status = arf_cuda_launch(&at.space->base, &last, error);
-        }
-        driver->cuStreamEndCapture(at.space->stream, &captured);
-        if (status == ARFUSE_OK)
-            status = ARF_CU(driver, error, cuGraphInstantiateWithFlags, &graph, captured, 0);
-        if (captured != NULL)
-            driver->cuGraphDestroy(captured);
-        for (int i = 0; status == ARFUSE_OK && i < replays; i++)
-            status = ARF_CU(driver, error, cuGraphLaunch, graph, at.space->stream);
-        arf_cuda_leave(at.cuda);
-        if (status == ARFUSE_OK)
-            status = gpu_finish(at.space, error);
-        own->calls += CALLS * replays;
-        gpu_drop(at.space, graph);
-        /* The last call alone after a poison: what the replays left behind must not show. */
-        if (status == ARFUSE_OK) {
-            last.stream = NULL;
-            status = one_call(&at, &last, false, error);
-        }
-        status = arf_team_vote(&at.team, status, error);
-        more = gpu_seconds() - start < stress_seconds;
-        int64_t all[MOST];
-        bootstrap->allgather(bootstrap->context, &more, all, sizeof more);
-        more = all[0];
-    }
-    own->seconds = gpu_seconds() - start;
+    if (status == ARFUSE_OK)
+        status = peer_stress(&at, &stress, &own->calls, &own->compared, &own->seconds, error);
+    own->passed = status == ARFUSE_OK;
     peer_close(&at);
     return status;
 }
@@ -217,8 +152,23 @@ static CUresult broken(void)
     return CUDA_ERROR_UNKNOWN;
 }
 
-static arfuse_status fail_once(peer *at, int which, bool victim, size_t *free_bytes,
-                               arf_error *error)
+/* A space is some MiB: one that leaks twenty times shows, what a driver keeps for itself does not.
+ */
+#define FLAT_BYTES ((size_t)32 << 20)
+#define FAILS_WITHIN_SECONDS 10.0
+
+/* Of the GPU, while no process makes or drops anything. */
+static arfuse_status free_memory(peer *at, size_t *bytes, arf_error *error)
+{
+    size_t total;
+    ARF_TRY(arf_team_barrier(&at->team, error));
+    ARF_TRY(arf_cuda_enter(at->cuda, error));
+    arfuse_status status = ARF_CU(&at->cuda->driver, error, cuMemGetInfo, bytes, &total);
+    arf_cuda_leave(at->cuda);
+    return arf_team_vote(&at->team, status, error);
+}
+
+static arfuse_status fail_once(peer *at, int which, bool victim, double *slowest, arf_error *error)
 {
     arf_driver whole = at->cuda->driver, *driver = &at->cuda->driver;
     void **function[] = {
@@ -236,11 +186,13 @@ static arfuse_status fail_once(peer *at, int which, bool victim, size_t *free_by
     arf_space *space = NULL;
     arf_space_spec spec = peer_spec(at->team.tp_size, 5);
     arf_error refusal = ARF_ERROR_INIT;
-    size_t total;
+    const double start = gpu_seconds();
     if (victim)
         *function[which] = (void *)broken;
     arfuse_status status = arf_cuda_space_create(&at->cuda->base, &spec, &space, &refusal);
     at->cuda->driver = whole;
+    if (*slowest < gpu_seconds() - start)
+        *slowest = gpu_seconds() - start;
     if (status == ARFUSE_OK) {
         arf_cuda_space_destroy(space);
         return arf_fail(error, ARFUSE_FAILURE, "failure %d changed nothing", which);
@@ -250,10 +202,7 @@ static arfuse_status fail_once(peer *at, int which, bool victim, size_t *free_by
                         refusal.text);
     ARF_TRY(arf_cuda_space_create(&at->cuda->base, &spec, &space, error));
     arf_cuda_space_destroy(space);
-    ARF_TRY(arf_cuda_enter(at->cuda, error));
-    status = ARF_CU(driver, error, cuMemGetInfo, free_bytes, &total);
-    arf_cuda_leave(at->cuda);
-    return status;
+    return ARFUSE_OK;
 }
 
 static arfuse_status run_failures(const arfuse_bootstrap *bootstrap, const test_part *part,
@@ -263,16 +212,23 @@ static arfuse_status run_failures(const arfuse_bootstrap *bootstrap, const test_
     size_t first = 0, last = 0;
     (void)part;
     arfuse_status status = peer_open_device(bootstrap, local_ranks, &at, error);
-    for (int victim = 0; status == ARFUSE_OK && victim < 2; victim++)
-        for (int which = 0; status == ARFUSE_OK && which < 10; which++) {
-            status = fail_once(&at, which, victim == bootstrap->rank,
-                               own->passed == 1 ? &first : &last, error);
-            status = arf_team_vote(&at.team, status, error);
-            own->passed += status == ARFUSE_OK;
-        }
-    /* A peer may be between its two readings: whole segments would show, some MiB do not. */
-    snprintf(own->text, sizeof own->text, "%zu MiB free after the second failure, %zu at the end",
-             first >> 20, last >> 20);
+    for (int i = 0; status == ARFUSE_OK && i < 20; i++) {
+        status = fail_once(&at, i % 10, i / 10 == bootstrap->rank, &own->seconds, error);
+        status = arf_team_vote(&at.team, status, error);
+        own->passed += status == ARFUSE_OK;
+        if (status == ARFUSE_OK && i == 1) /* the first ones make what a driver keeps */
+            status = free_memory(&at, &first, error);
+    }
+    if (status == ARFUSE_OK)
+        status = free_memory(&at, &last, error);
+    if (status == ARFUSE_OK && (own->seconds > FAILS_WITHIN_SECONDS || last + FLAT_BYTES < first))
+        status = arf_fail(error, ARFUSE_FAILURE,
+                          "a failure took %.1f s; %zu bytes are free after two of them, %zu at "
+                          "the end",
+                          own->seconds, first, last);
+    snprintf(own->text, sizeof own->text,
+             "the slowest took %.3f s; %zu MiB free after two of them, %zu at the end",
+             own->seconds, first >> 20, last >> 20);
     peer_close(&at);
     return status;
 }
@@ -280,36 +236,40 @@ static arfuse_status run_failures(const arfuse_bootstrap *bootstrap, const test_
 /* ---- dead and stopped ranks
  * ---------------------------------------------------------------------- */
 
-static arfuse_status all_nan(peer *at, const arf_launch *launch, bool *yes, arf_error *error)
+/* Both end here: a dead rank for good, with nothing of its own on the GPU, since what a client of
+ * MPS leaves there may take others with it; a stopped one until it is let go on. */
+static arfuse_status fall_out(const peer *at, bool stopped, arf_error *error)
 {
-    static uint16_t row[PEER_TOKENS * PEER_HIDDEN];
-    const arfuse_operands *operands = arf_trial_operands(at->trial);
-    size_t values = (size_t)launch->tokens * PEER_HIDDEN;
-    *yes = true;
-    ARF_TRY(arf_cuda_device.download(&at->cuda->base, 0, row, operands[0].norm_out,
-                                     values * sizeof row[0], error));
-    for (size_t i = 0; i < values; i++)
-        *yes = *yes && row[i] == WRITTEN_NAN;
-    return ARFUSE_OK;
+    ARF_TRY(arf_cuda_enter(at->cuda, error));
+    arfuse_status status = ARF_CU(&at->cuda->driver, error, cuCtxSynchronize);
+    arf_cuda_leave(at->cuda);
+    if (status == ARFUSE_OK)
+        raise(stopped ? SIGSTOP : SIGKILL);
+    return status;
 }
 
-/* No vote once the victim is gone: it would wait for it. */
+/* No vote once the victim is gone: it would wait for it. A rank that was stopped makes its call
+ * when the others have given it up, and is told so. */
 static arfuse_status run_lost(const arfuse_bootstrap *bootstrap, const test_part *part,
                               verdict *own, arf_error *error)
 {
     peer at;
     arf_launch launch;
     const char *name;
+    CUgraphExec graph = NULL;
     ARF_TRY(peer_open(bootstrap, local_ranks, DEAD_LIMIT_SECONDS, &at, error));
     ARF_TRY(peer_prepare(&at, part->form, part->tokens, &launch, &name, error));
-    ARF_TRY(arf_team_vote(&at.team, one_call(&at, &launch, false, error), error));
+    ARF_TRY(arf_team_vote(&at.team, peer_call(&at, &launch, false, error), error));
+    if (part->in_graph)
+        ARF_TRY(arf_team_vote(&at.team, gpu_capture(at.space, &launch, &graph, error), error));
     ARF_TRY(arf_team_vote(&at.team, arf_trial_poison(at.trial, error), error));
     if (bootstrap->rank == bootstrap->size - 1)
-        raise(part->stopped ? SIGSTOP : SIGKILL);
+        ARF_TRY(fall_out(&at, part->stopped, error));
     arfuse_culprit culprit = {.rank = -1};
     double start = gpu_seconds();
     arf_error expiry = ARF_ERROR_INIT;
-    arfuse_status status = arf_cuda_launch(&at.space->base, &launch, error);
+    arfuse_status status = part->in_graph ? gpu_replay(at.space, graph, error)
+                                          : arf_cuda_launch(&at.space->base, &launch, error);
     if (status == ARFUSE_OK)
         status = gpu_finish(at.space, &expiry);
     own->seconds = gpu_seconds() - start;
@@ -317,11 +277,12 @@ static arfuse_status run_lost(const arfuse_bootstrap *bootstrap, const test_part
         status = arf_cuda_state(&at.space->base, &culprit);
         own->culprit = culprit.rank;
         own->stage = culprit.stage;
-        status = all_nan(&at, &launch, &own->nan, error);
+        status = peer_all_nan(&at, &launch, &own->nan, error);
     } else
         status =
             arf_fail(error, ARFUSE_FAILURE, "the call ended with %d: %s", (int)status, expiry.text);
     own->done = true;
+    gpu_drop(at.space, graph);
     peer_close(&at);
     return status;
 }
@@ -342,8 +303,8 @@ static int process(const arfuse_bootstrap *bootstrap, void *context)
     return own->failed;
 }
 
-/* The victim goes when the survivors have done their part, or have had their time. */
-static void wait_for_survivors(processes *all, const test_part *part, double seconds)
+/* Until the survivors have done their part, or have had their time. */
+static void wait_for_survivors(const test_part *part, double seconds)
 {
     double start = gpu_seconds();
     for (bool done = false; !done && gpu_seconds() - start < seconds;) {
@@ -352,7 +313,19 @@ static void wait_for_survivors(processes *all, const test_part *part, double sec
             done = done && (part->all[p].done || part->all[p].failed);
         nanosleep(&(struct timespec){0, 20000000}, NULL);
     }
-    kill(all->pid[ranks - 1], SIGKILL);
+}
+
+static void tell(const test_part *part, int p, int status)
+{
+    const verdict *v = &part->all[p];
+    if (part->run == run_lost)
+        gpu_note("  process %d names rank %d, stage %d, after %.3f s; outputs %s %s", p, v->culprit,
+                 v->stage, v->seconds, v->nan ? "are NaN" : "ARE NOT NaN", v->text);
+    else if (part->run == run_stress)
+        gpu_note("  process %d: status %d, %ld calls, %ld of them compared, in %.1f s; %s", p,
+                 status, v->calls, v->compared, v->seconds, v->text);
+    else
+        gpu_note("  process %d: status %d, %d checks; %s", p, status, v->passed, v->text);
 }
 
 static void run_part(test_part *part, double seconds)
@@ -362,13 +335,16 @@ static void run_part(test_part *part, double seconds)
     part->all = processes_share(MOST * sizeof *part->all);
     double start = gpu_seconds();
     processes_start(&all, ranks, process, part);
-    bool lost = part->run == run_lost;
+    const bool lost = part->run == run_lost;
     if (lost)
-        wait_for_survivors(&all, part, seconds - 5);
+        wait_for_survivors(part, seconds - 5);
+    if (lost && part->stopped)
+        kill(all.pid[ranks - 1], SIGCONT);
     processes_wait(&all, status, seconds);
-    int survivors = lost ? ranks - 1 : ranks;
+    /* A rank that was stopped comes back, and must hear that it is out. */
+    const int judged = lost && !part->stopped ? ranks - 1 : ranks;
     bool passed = true;
-    for (int p = 0; p < survivors; p++) {
+    for (int p = 0; p < judged; p++) {
         const verdict *v = &part->all[p];
         bool right = status[p] == 0;
         if (lost)
@@ -377,39 +353,100 @@ static void run_part(test_part *part, double seconds)
     }
     gpu_ok(passed, "%s (%d processes of %d ranks, %.1f s)", part->name, ranks, local_ranks,
            gpu_seconds() - start);
-    for (int p = 0; p < survivors; p++) {
-        const verdict *v = &part->all[p];
-        if (lost)
-            gpu_note("  process %d names rank %d, stage %d, after %.3f s; outputs %s %s", p,
-                     v->culprit, v->stage, v->seconds, v->nan ? "are NaN" : "ARE NOT NaN", v->text);
-        else if (p == 0 || status[p] != 0)
-            gpu_note("  process %d: status %d, %d checks, %ld calls in %.1f s; %s", p, status[p],
-                     v->passed, v->calls, v->seconds, v->text);
-    }
+    for (int p = 0; p < judged; p++)
+        if (lost || p == 0 || status[p] != 0)
+            tell(part, p, status[p]);
     processes_unshare(part->all, MOST * sizeof *part->all);
-    /* The MPS server cleans up behind a client that was killed. */
-    if (lost)
-        nanosleep(&(struct timespec){3, 0}, NULL);
 }
 
+/* ---- the server of MPS --------------------------------------------------------------------------
+ */
+
+static arfuse_status run_nothing(const arfuse_bootstrap *bootstrap, const test_part *part,
+                                 verdict *own, arf_error *error)
+{
+    peer at;
+    (void)part;
+    arfuse_status status = peer_open_device(bootstrap, 1, &at, error);
+    own->passed = status == ARFUSE_OK;
+    peer_close(&at);
+    return status;
+}
+
+/* It cleans up behind a client that was killed, and may refuse others meanwhile. */
+static bool takes_clients(double seconds)
+{
+    test_part part = {.run = run_nothing};
+    const double start = gpu_seconds();
+    bool takes = false;
+    part.all = processes_share(MOST * sizeof *part.all);
+    while (!takes && gpu_seconds() - start < seconds) {
+        processes all;
+        int status[MOST];
+        processes_start(&all, 1, process, &part);
+        processes_wait(&all, status, 10);
+        takes = status[0] == 0;
+        if (!takes)
+            nanosleep(&(struct timespec){1, 0}, NULL);
+    }
+    processes_unshare(part.all, MOST * sizeof *part.all);
+    return takes;
+}
+
+/* Names of parts, or beginnings of them, with commas between. */
+static bool is_wanted(const char *only, const char *name)
+{
+    if (only == NULL)
+        return true;
+    for (const char *word = only; *word != '\0'; word += strcspn(word, ",")) {
+        word += *word == ',';
+        const size_t length = strcspn(word, ",");
+        if (length > 0 && strncmp(name, word, length) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Ranks die last: what they take with them costs no other part. */
 static void run_all(const char *only)
 {
+    enum { LL = 0, LL_SINGLE = 2, BT = 4, UNFUSED = 8, HT = 10 }; /* of peer_form */
     test_part parts[] = {
         {.name = "bits", .run = run_bits},
         {.name = "times", .run = run_times},
         {.name = "failures", .run = run_failures},
         {.name = "stress", .run = run_stress},
-        {.name = "stopped rank, ll", .run = run_lost, .form = 0, .tokens = 5, .stopped = true},
-        {.name = "stopped rank, bt", .run = run_lost, .form = 4, .tokens = 1, .stopped = true},
-        {.name = "stopped rank, ht", .run = run_lost, .form = 10, .tokens = 5, .stopped = true},
-        {.name = "dead rank, ll", .run = run_lost, .form = 0, .tokens = 5},
-        {.name = "dead rank, bt", .run = run_lost, .form = 4, .tokens = 1},
-        {.name = "dead rank, unfused", .run = run_lost, .form = 8, .tokens = 1},
-        {.name = "dead rank, ht", .run = run_lost, .form = 10, .tokens = 5},
+        {.name = "stopped rank, ll", .run = run_lost, .form = LL, .tokens = 5, .stopped = true},
+        {.name = "stopped rank, bt", .run = run_lost, .form = BT, .tokens = 1, .stopped = true},
+        {.name = "stopped rank, unfused",
+         .run = run_lost,
+         .form = UNFUSED,
+         .tokens = 5,
+         .stopped = true},
+        {.name = "stopped rank, ht", .run = run_lost, .form = HT, .tokens = 5, .stopped = true},
+        {.name = "dead rank, ll", .run = run_lost, .form = LL, .tokens = 5},
+        {.name = "dead rank, ll in one kernel", .run = run_lost, .form = LL_SINGLE, .tokens = 5},
+        {.name = "dead rank, bt", .run = run_lost, .form = BT, .tokens = 1},
+        {.name = "dead rank, bt in a graph",
+         .run = run_lost,
+         .form = BT,
+         .tokens = 5,
+         .in_graph = true},
+        {.name = "dead rank, unfused", .run = run_lost, .form = UNFUSED, .tokens = 1},
+        {.name = "dead rank, ht", .run = run_lost, .form = HT, .tokens = 5},
     };
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-        if (only == NULL || strncmp(parts[i].name, only, strlen(only)) == 0)
-            run_part(&parts[i], parts[i].run == run_stress ? stress_seconds + 40 : 40);
+    const double most = stress.calls > 0 ? 300 : stress.seconds;
+    bool killed = false;
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        if (!is_wanted(only, parts[i].name))
+            continue;
+        if (killed && !takes_clients(30)) {
+            gpu_ok(false, "%s: since a rank was killed nobody can open the GPU", parts[i].name);
+            break;
+        }
+        run_part(&parts[i], parts[i].run == run_stress ? most + 40 : 40);
+        killed = killed || (parts[i].run == run_lost && !parts[i].stopped);
+    }
 }
 
 static void compile_all(void)
@@ -446,7 +483,9 @@ int main(int argc, char **argv)
         else if (strcmp(argv[i], "--local") == 0 && i + 1 < argc)
             local_ranks = atoi(argv[++i]);
         else if (strcmp(argv[i], "--stress") == 0 && i + 1 < argc)
-            stress_seconds = strtod(argv[++i], NULL);
+            stress = (stress_end){.seconds = strtod(argv[++i], NULL)};
+        else if (strcmp(argv[i], "--stress-calls") == 0 && i + 1 < argc)
+            stress = (stress_end){.calls = strtol(argv[++i], NULL, 10)};
         else if (strcmp(argv[i], "--only") == 0 && i + 1 < argc)
             only = argv[++i];
         else

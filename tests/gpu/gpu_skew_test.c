@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gpu/gpu.h"
+#include "gpu/helpers.h"
 
 enum {
     HIDDEN = 4096,
@@ -29,31 +29,9 @@ enum {
     HT_PLAN = 9, /* from here on, but for the last */
     PLANS = 12,
     SEQUENCES = 16,
-    CALLS = 64, /* of a sequence */
-    ROW_BYTES = HIDDEN * 2
+    CALLS = 64 /* of a sequence */
 };
 #define WAIT_LIMIT_SECONDS 2.0
-
-#define SOURCE(...) #__VA_ARGS__
-static const char helper_text[] = SOURCE(
-    extern "C" __global__ void delay(unsigned long long ns) {
-        unsigned long long start, now;
-        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
-        do
-            asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-        while (now - start < ns);
-    }
-
-    /* Counts words of `got` that differ from `expected`, and leaves nothing of them. */
-    extern "C" __global__ void compare(unsigned *got, const unsigned *expected, unsigned words,
-                                       unsigned long long *differ) {
-        for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < words;
-             i += gridDim.x * blockDim.x) {
-            if (got[i] != expected[i])
-                atomicAdd(differ, 1ull);
-            got[i] = 0x7fc17fc1u;
-        }
-    });
 
 /* A rank: a view of the shared space, and a stream. */
 typedef struct skew_rank {
@@ -68,9 +46,7 @@ typedef struct skew_team {
     arf_trial *trial;
     arf_ready_plan plan[PLANS + 1]; /* for one local rank; the last: LL behind separate */
     skew_rank rank[RANKS];
-    CUdeviceptr expected[ARF_PATTERNS][2], differ; /* [MOST_TOKENS, H] of each output; a counter */
-    CUmodule module;
-    CUfunction delay, compare;
+    gpu_helpers helpers;
     uint64_t state;
     int only; /* the plan that all calls use; -1: any */
 } skew_team;
@@ -236,8 +212,7 @@ static arfuse_status all_fit(const skew_team *skew, arf_error *error)
     return ARFUSE_OK;
 }
 
-/* ---- ranks and helper kernels -----------------------------------------------------------------
- */
+/* ---- ranks ----------------------------------------------------------------------------------- */
 
 static arfuse_status make_ranks(skew_team *skew, arf_error *error)
 {
@@ -254,56 +229,6 @@ static arfuse_status make_ranks(skew_team *skew, arf_error *error)
     return ARFUSE_OK;
 }
 
-static arfuse_status load_helpers(skew_team *skew, arf_error *error)
-{
-    const arf_source sources[] = {{"helpers.cu", helper_text, sizeof helper_text - 1},
-                                  {NULL, NULL, 0}};
-    const arf_device_key *key = &skew->gpu.cuda->key;
-    arf_compiler compiler;
-    arf_image image;
-    ARF_TRY(arf_compiler_open(&compiler, key->capability_major * 10 + key->capability_minor,
-                              skew->gpu.cuda->driver.version / 1000, sources, NULL, error));
-    arfuse_status status = arf_compile(&compiler, "helpers.cu", NULL, 0, &image, error);
-    if (status == ARFUSE_OK)
-        status = ARF_CU(driver_of(skew), error, cuModuleLoadDataEx, &skew->module, image.data, 0,
-                        NULL, NULL);
-    if (status == ARFUSE_OK)
-        status = ARF_CU(driver_of(skew), error, cuModuleGetFunction, &skew->delay, skew->module,
-                        "delay");
-    if (status == ARFUSE_OK)
-        status = ARF_CU(driver_of(skew), error, cuModuleGetFunction, &skew->compare, skew->module,
-                        "compare");
-    arf_image_free(&image);
-    arf_compiler_close(&compiler);
-    return status;
-}
-
-/* What each pattern gives, checked once against the reference; a row does not depend on M. */
-static arfuse_status keep_expected(skew_team *skew, arf_error *error)
-{
-    const arfuse_operands *operands = arf_trial_operands(skew->trial);
-    const size_t bytes = MOST_TOKENS * ROW_BYTES;
-    ARF_TRY(ARF_CU(driver_of(skew), error, cuMemAlloc, &skew->differ, 8));
-    ARF_TRY(ARF_CU(driver_of(skew), error, cuMemsetD8, skew->differ, 0, 8));
-    for (int p = 0; p < ARF_PATTERNS; p++) {
-        arf_launch launch = arf_trial_launch(skew->trial, (arf_pattern)p, MOST_TOKENS);
-        arf_plan plan = gpu_plan(ARF_LL, (arf_pattern)p);
-        ARF_TRY(gpu_prepare(skew->space, &plan, &launch, error));
-        ARF_TRY(arf_trial_poison(skew->trial, error));
-        ARF_TRY(arf_cuda_launch(&skew->space->base, &launch, error));
-        ARF_TRY(gpu_finish(skew->space, error));
-        ARF_TRY(arf_trial_check(skew->trial, (arf_pattern)p, MOST_TOKENS, error));
-        const void *out[2] = {operands->residual_out, operands->norm_out};
-        for (int t = 0; t < 2; t++) {
-            CUdeviceptr *to = &skew->expected[p][t];
-            ARF_TRY(ARF_CU(driver_of(skew), error, cuMemAlloc, to, bytes));
-            ARF_TRY(ARF_CU(driver_of(skew), error, cuMemcpyDtoDAsync, *to,
-                           (CUdeviceptr)(uintptr_t)out[t], bytes, NULL));
-        }
-    }
-    return arf_cuda_synchronize(&skew->space->base, NULL, error);
-}
-
 /* ---- sequences ------------------------------------------------------------------------------- */
 
 /* What every rank does at one place of a sequence; the hold-up is each rank's own. */
@@ -313,29 +238,14 @@ typedef struct skew_call {
     bool compared;
 } skew_call;
 
-static arfuse_status helper(const skew_team *skew, CUfunction function, unsigned blocks,
-                            unsigned threads, void **parameters, CUstream stream, arf_error *error)
-{
-    CUlaunchConfig config = {.gridDimX = blocks,
-                             .gridDimY = 1,
-                             .gridDimZ = 1,
-                             .blockDimX = threads,
-                             .blockDimY = 1,
-                             .blockDimZ = 1,
-                             .hStream = stream};
-    return ARF_CU(driver_of(skew), error, cuLaunchKernelEx, &config, function, parameters, NULL);
-}
-
 static arfuse_status record_call(skew_team *skew, int r, const skew_call *call, arf_error *error)
 {
     skew_rank *rank = &skew->rank[r];
     arf_ready_plan *plan = &skew->plan[call->plan];
     const arfuse_operands *own = &arf_trial_operands(skew->trial)[r];
-    if (gpu_pick(&skew->state, 4) == 0) {
-        unsigned long long ns = (unsigned long long)gpu_pick(&skew->state, 20000);
-        void *parameters[] = {&ns};
-        ARF_TRY(helper(skew, skew->delay, 1, 1, parameters, rank->stream, error));
-    }
+    if (gpu_pick(&skew->state, 4) == 0)
+        ARF_TRY(gpu_hold_up(&skew->helpers, (unsigned long long)gpu_pick(&skew->state, 20000),
+                            rank->stream, error));
     arf_launch launch = arf_trial_launch(skew->trial, plan->pattern, call->tokens);
     launch.operands = own;
     launch.plan = call->plan;
@@ -343,13 +253,7 @@ static arfuse_status record_call(skew_team *skew, int r, const skew_call *call, 
     ARF_TRY(arf_cuda_enqueue(&rank->space, &launch, rank->stream, error));
     if (!call->compared)
         return ARFUSE_OK;
-    const void *out[2] = {own->residual_out, own->norm_out};
-    for (int t = 0; t < 2; t++) {
-        unsigned words = (unsigned)(call->tokens * ROW_BYTES / 4);
-        void *parameters[] = {&out[t], &skew->expected[plan->pattern][t], &words, &skew->differ};
-        ARF_TRY(helper(skew, skew->compare, 8, 256, parameters, rank->stream, error));
-    }
-    return ARFUSE_OK;
+    return gpu_compare(&skew->helpers, plan->pattern, own, call->tokens, rank->stream, error);
 }
 
 static arfuse_status record_sequence(skew_team *skew, int which, arf_error *error)
@@ -396,11 +300,10 @@ static arfuse_status replay(skew_team *skew, int sequences, arf_error *error)
 
 static arfuse_status set_up(skew_team *skew, arf_error *error)
 {
-    ARF_TRY(keep_expected(skew, error));
+    ARF_TRY(gpu_helpers_make(skew->space, skew->trial, MOST_TOKENS, &skew->helpers, error));
     ARF_TRY(prepare_plans(skew, error));
     ARF_TRY(all_fit(skew, error));
     ARF_TRY(make_ranks(skew, error));
-    ARF_TRY(load_helpers(skew, error));
     /* The one-grid calls above moved the mailboxes' epochs alike on all ranks: ranks go on from
      * there. */
     for (int i = 0; i < SEQUENCES; i++)
@@ -410,16 +313,13 @@ static arfuse_status set_up(skew_team *skew, arf_error *error)
 
 static arfuse_status stress(skew_team *skew, double until, long most, long *calls, arf_error *error)
 {
-    unsigned long long differ = 0;
     enum { BATCH = 32 };
-    while (gpu_seconds() < until && *calls < most && differ == 0) {
+    while (gpu_seconds() < until && *calls < most) {
         ARF_TRY(replay(skew, BATCH, error));
         *calls += BATCH * CALLS;
-        ARF_TRY(ARF_CU(driver_of(skew), error, cuMemcpyDtoH, &differ, skew->differ, 8));
+        ARF_TRY(gpu_differences(&skew->helpers, error));
     }
-    if (differ == 0)
-        return ARFUSE_OK;
-    return arf_fail(error, ARFUSE_WRONG_RESULT, "%llu words differ", differ);
+    return ARFUSE_OK;
 }
 
 static void tear_down(skew_team *skew)
@@ -432,14 +332,7 @@ static void tear_down(skew_team *skew)
         if (skew->rank[r].stream != NULL)
             driver->cuStreamDestroy(skew->rank[r].stream);
     }
-    for (int p = 0; p < ARF_PATTERNS; p++)
-        for (int t = 0; t < 2; t++)
-            if (skew->expected[p][t] != 0)
-                driver->cuMemFree(skew->expected[p][t]);
-    if (skew->differ != 0)
-        driver->cuMemFree(skew->differ);
-    if (skew->module != NULL)
-        driver->cuModuleUnload(skew->module);
+    gpu_helpers_drop(&skew->helpers);
 }
 
 static arfuse_status test(double seconds, long most, uint64_t seed, int only, long *calls,

@@ -73,10 +73,16 @@ arfuse_status peer_open_device(const arfuse_bootstrap *bootstrap, int local_rank
 arfuse_status peer_open(const arfuse_bootstrap *bootstrap, int local_ranks, double limit, peer *at,
                         arf_error *error)
 {
-    arf_space *space = NULL;
     ARF_TRY(peer_open_device(bootstrap, local_ranks, at, error));
+    return peer_open_space(at, ARF_FIXED, limit, error);
+}
+
+arfuse_status peer_open_space(peer *at, arf_numerics numerics, double limit, arf_error *error)
+{
+    arf_space *space = NULL;
     arf_shape of = peer_shape(at->team.tp_size);
     arf_space_spec spec = peer_spec(at->team.tp_size, limit);
+    spec.numerics = numerics;
     ARF_TRY(arf_cuda_space_create(&at->cuda->base, &spec, &space, error));
     at->space = (arf_cuda_space *)space;
     arfuse_status status = arf_trial_create(&at->cuda->base, &of, PEER_TOKENS, ARF_TRIAL_RANDOM, 11,
@@ -96,4 +102,32 @@ arfuse_status peer_prepare(peer *at, int form, int tokens, arf_launch *launch, c
     arf_plan plan = peer_form(form, &pattern, name);
     *launch = arf_trial_launch(at->trial, pattern, tokens);
     return arf_team_vote(&at->team, gpu_prepare(at->space, &plan, launch, error), error);
+}
+
+arfuse_status peer_call(peer *at, const arf_launch *launch, bool in_graph, arf_error *error)
+{
+    CUgraphExec graph = NULL;
+    ARF_TRY(arf_trial_poison(at->trial, error));
+    arfuse_status status = in_graph ? gpu_capture(at->space, launch, &graph, error)
+                                    : arf_cuda_launch(&at->space->base, launch, error);
+    if (status == ARFUSE_OK && in_graph)
+        status = gpu_replay(at->space, graph, error);
+    if (status == ARFUSE_OK)
+        status = gpu_finish(at->space, error);
+    gpu_drop(at->space, graph);
+    return status;
+}
+
+arfuse_status peer_all_nan(peer *at, const arf_launch *launch, bool *yes, arf_error *error)
+{
+    enum { WRITTEN_NAN = 0x7fff };
+    static uint16_t row[PEER_TOKENS * PEER_HIDDEN];
+    const arfuse_operands *operands = arf_trial_operands(at->trial);
+    const size_t values = (size_t)launch->tokens * PEER_HIDDEN;
+    *yes = true;
+    ARF_TRY(arf_cuda_device.download(&at->cuda->base, 0, row, operands[0].norm_out,
+                                     values * sizeof row[0], error));
+    for (size_t i = 0; i < values; i++)
+        *yes = *yes && row[i] == WRITTEN_NAN;
+    return ARFUSE_OK;
 }

@@ -28,11 +28,18 @@ arfuse_status peer_open_device(const arfuse_bootstrap *bootstrap, int local_rank
                                arf_error *error);
 arfuse_status peer_open(const arfuse_bootstrap *bootstrap, int local_ranks, double limit, peer *at,
                         arf_error *error);
+/* Behind peer_open_device: space and trial. */
+arfuse_status peer_open_space(peer *at, arf_numerics numerics, double limit, arf_error *error);
 void peer_close(peer *at); /* accepts one that failed half-way */
 /* The processes run at the same time (MPS), so times mean something. */
 bool peer_side_by_side(const peer *at);
 /* Collective; votes. */
 arfuse_status peer_prepare(peer *at, int form, int tokens, arf_launch *launch, const char **name,
                            arf_error *error);
+
+/* One call with poisoned outputs, eager or replayed, waited for; not checked. */
+arfuse_status peer_call(peer *at, const arf_launch *launch, bool in_graph, arf_error *error);
+/* Whether norm_out of local rank 0 is NaN throughout, as what was not finished must be. */
+arfuse_status peer_all_nan(peer *at, const arf_launch *launch, bool *yes, arf_error *error);
 
 #endif

@@ -9,7 +9,7 @@ setup() {
     stand=$BATS_TEST_TMPDIR/build
     mkdir -p "$stand/tests" "$stand/examples" "$BATS_TEST_TMPDIR/bin"
     for program in host_test soak_test host_failure_test gpu_protocols_test gpu_workspace_test \
-        gpu_runtime_test gpu_skew_test gpu_faults_test gpu_processes_test gpu_late_test gpu_bench \
+        gpu_runtime_test gpu_skew_test gpu_faults_test gpu_processes_test gpu_late_test gpu_library_test gpu_bench \
         compile_bench; do
         program "tests/$program" 'echo "ok 1 - fine"; echo "1..1"'
     done
@@ -68,9 +68,11 @@ inside() { tar -xzOf "$BATS_TEST_TMPDIR/out/gpu-acceptance.tar.gz" "gpu-acceptan
     called '^arfuse-tune .*--ab .*,default'
     called '^arfuse-tune .*--ab .*,unfused'
     called '^gpu_late_test $'
+    called '^gpu_processes_test --ranks 4 --only bits,stress '
+    called '^gpu_library_test --ranks 1$'
     called '^gpu_bench --device cuda --tp 8 --gpu-sharing --hidden 6144 --topk 10 --profile .*\.json --seconds '
     not_called '^mpirun'
-    [ "$(inside summary.txt | grep -c ' passed ')" -eq 18 ]
+    [ "$(inside summary.txt | grep -c ' passed ')" -eq 20 ]
     [ "$(find "$BATS_TEST_TMPDIR/out" -type f | wc -l)" -eq 1 ]
     inside profiles/gpu/tp8_h6144_k8_bf16.json | grep -q '"routes"'
     inside tables/tune.txt | grep -q 'done'
@@ -84,6 +86,7 @@ inside() { tar -xzOf "$BATS_TEST_TMPDIR/out/gpu-acceptance.tar.gz" "gpu-acceptan
     called '^mpirun -n 4 .*/arfuse-tune --device cuda --tp 4 --hidden 4096 --topk 8'
     called '^gpu_processes_test --spread --ranks 4 '
     called '^gpu_late_test --spread --ranks 4$'
+    called '^gpu_library_test --ranks 4$'
     called '^gpu_bench --device cuda --tp 4 --processes 4 --hidden 4096 --topk 8 --profile .*\.json '
     not_called 'gpu-sharing'
 }
