@@ -3,8 +3,10 @@
  * From segments to routes: where between two measured points the bound lies, how
  * sure that is, and what the measurement says about each route.
  *
- * Default price of a route, 0.002: a route more is one more thing to keep right, and 0.2 % of
- * weighted log-regret is below what a rerun moves.
+ * Default price of a route, 0.0005 of weighted log-regret: a route more costs a launch nothing, but
+ * is one more thing to keep right. From the samples of 8 ranks on one H200 (H 6144, top-k 10), a
+ * price of 0.002 made routes that lose 0.77 % on average and 4.5 % at most, 0.0005 ones that lose
+ * 0.36 and 2.5 %; on the model device at 1 % noise both find the same routes.
  */
 #include "fit/fit.h"
 

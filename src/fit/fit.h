@@ -24,7 +24,7 @@ typedef struct arf_fit_options {
 } arf_fit_options;
 #define ARF_FIT_OPTIONS_INIT      \
     {                             \
-        0.002, ARF_FIXED, NULL, 1 \
+        0.0005, ARF_FIXED, NULL, 1 \
     }
 
 typedef struct arf_fit_result {

@@ -162,10 +162,10 @@ int main(int argc, char **argv)
     judge.problem = arf_profile_problem(profile);
     for (int pattern = 0; pattern < ARF_PATTERNS; pattern++)
         raise_candidates(&judge, (arf_pattern)pattern);
-    for (int pattern = 0; pattern < ARF_PATTERNS; pattern++) {
+    for (int pattern = 0; pattern < ARF_PATTERNS; pattern++)
         judge_pattern(&judge, (arf_pattern)pattern);
-        free(judge.plan[pattern]);
-    }
+    for (int pattern = 0; pattern < ARF_PATTERNS; pattern++)
+        free(judge.plan[pattern]); /* a separate finalize is judged with the allreduce behind it */
     arf_profile_free(profile);
     return 0;
 }
