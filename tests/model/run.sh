@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Checks every model, and that every twin with a planted fault fails. Prints TAP; states explored
-# stand behind each line. Needs spin and gcc. Run alone: make modelcheck
+# stand behind each line, and once more for tests/run to show. Needs spin and gcc. Run alone: make
+# modelcheck
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
@@ -9,6 +10,7 @@ trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
 
 number=0
+declare -A held fell
 check() { # EXPECTED MODEL -DNAME...
     local expected=$1 model=$2 errors states
     shift 2
@@ -22,8 +24,10 @@ check() { # EXPECTED MODEL -DNAME...
     states=$(sed -nE 's/^ *([0-9]+) states, stored.*/\1/p' log)
     if [ "$expected" = holds ] && [ "$errors" = 0 ] && ! grep -qE 'max search depth|out of memory' log; then
         echo "ok $number - $model $* holds, $states states"
+        held[$model]+=" $states"
     elif [ "$expected" = fails ] && [ "${errors:-0}" -gt 0 ]; then
         echo "ok $number - $model $* fails as it must: $(grep -m1 '^pan:1:' log)"
+        fell[$model]+=" ${1#-DTWIN_}"
     else
         echo "not ok $number - $model $*: expected that it $expected"
         sed 's/^/# /' log
@@ -45,5 +49,8 @@ check holds ht -DRANKS=2 -DCALLS=3 -DTOKENS=3 -DGROUP=2 -DSHARDS=2
 check holds ht -DRANKS=3 -DCALLS=2 -DTOKENS=2
 for twin in OWNERS EARLY ZERO OWN LATE PUSH; do
     check fails ht -DTWIN_$twin -DRANKS=2 -DCALLS=3 -DTOKENS=2
+done
+for model in ll bt ht; do
+    echo "# seen: $model holds in${held[$model]-} states; twins that fail as they must:${fell[$model]-}"
 done
 echo "1..$number"

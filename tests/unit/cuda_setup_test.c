@@ -281,7 +281,7 @@ static void inject(scene *s, int least)
     s->cases = processes_share(2 * sizeof(int));
     s->recovered = s->cases + 1;
     run(s, fail_everywhere, 120);
-    print_message("# %d failures injected, %d of them got over\n", *s->cases, *s->recovered);
+    print_message("# seen: %d failures injected, %d of them got over\n", *s->cases, *s->recovered);
     assert_in_range(*s->cases, least, 100000);
     /* Most calls are needed: a suite whose failures do nothing would prove nothing. */
     assert_in_range(*s->recovered, 0, *s->cases / 2);
