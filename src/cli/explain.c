@@ -34,13 +34,16 @@ static void explain_unserved(const arf_profile *profile, arf_pattern pattern, in
                profile->evidence.method == ARF_MEASURED ? "; nothing larger was measured" : "");
 }
 
-static void explain_evidence(const arf_evidence *evidence, arf_pattern pattern, int index)
+static void explain_evidence(const arf_evidence *evidence, arf_pattern pattern, int index,
+                             bool last)
 {
     printf("  method  %s\n", arf_method_name(evidence->method));
     if (evidence->route_count[pattern] == 0)
         return;
     const arf_route_evidence *route = &evidence->route[pattern][index];
-    if (route->bound_high != 0)
+    if (route->bound_high != 0 && last && route->bound_low == route->bound_high)
+        printf("  bound   the largest token count that was measured\n");
+    else if (route->bound_high != 0)
         printf("  bound   measured to lie from %lld to %lld\n", (long long)route->bound_low,
                (long long)route->bound_high);
     if (route->runner_up[0] != '\0' && !isnan(route->margin))
@@ -83,7 +86,7 @@ static void explain_route(const arf_profile *profile, arf_pattern pattern, int64
     printf("  route   %s%s\n", arf_protocol_words(plan->protocol), promise);
     explain_choice(routes, pattern, index, tokens);
     printf("  tuning  %s\n", tuning);
-    explain_evidence(&profile->evidence, pattern, index);
+    explain_evidence(&profile->evidence, pattern, index, index + 1 == routes->count);
     if (plan->protocol == ARF_SEPARATE) {
         printf("then allreduce, %lld tokens\n", (long long)tokens);
         explain_route(profile, ARF_ALLREDUCE, tokens);

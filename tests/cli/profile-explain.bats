@@ -103,4 +103,6 @@ route() {
     [[ $output == *"ht, +1 % at the nearest measured point"* ]]
     run "$program" explain --tokens 500 --pattern allreduce "$good/measured.json"
     [[ $output != *"finalize"* ]]
+    run "$program" explain --tokens 5000 --pattern allreduce "$good/measured.json"
+    [[ $output == *"bound   the largest token count that was measured"* ]]
 }
