@@ -329,6 +329,7 @@ static void test_failures_of_three_with_local_ranks(void **state)
 typedef struct expected {
     scene scene;
     const char *visible[4]; /* CUDA_VISIBLE_DEVICES by process; NULL: all */
+    const char *sms[4];     /* that a process may use; NULL: all */
     arfuse_status status;
     const char *words[4]; /* of the message */
     arf_link link;
@@ -346,6 +347,8 @@ static int meet(const arfuse_bootstrap *bootstrap, void *context)
     set_environment(&e->scene, rank);
     if (e->visible[rank] != NULL)
         setenv("CUDA_VISIBLE_DEVICES", e->visible[rank], 1);
+    if (e->sms[rank] != NULL)
+        setenv("FAKECUDA_SMS", e->sms[rank], 1);
     arfuse_status status = set_up(bootstrap, &e->scene, &key, &way, &error);
     if (judge(bootstrap, 0, status, &error, open_descriptors()) != 0)
         return 1;
@@ -400,6 +403,15 @@ static void test_pcie(void **state)
     expect(&e);
 }
 
+/* Grids follow from the multiprocessors: ranks that count them differently must not meet. */
+static void test_a_rank_with_fewer_multiprocessors(void **state)
+{
+    (void)state;
+    expected e = {MACHINE(4, SET({"FAKECUDA_DEVICES", "4"})), .sms = {NULL, NULL, "100"},
+                  .status = ARFUSE_DISAGREE, .words = {"GPU and link", "ranks 0-1,3", "rank 2"}};
+    expect(&e);
+}
+
 static void test_more_ranks_than_gpus(void **state)
 {
     (void)state;
@@ -407,6 +419,10 @@ static void test_more_ranks_than_gpus(void **state)
                   .words = {"4 ranks on 1 GPU: ranks 0-3 on GPU-00000000",
                             "mpirun -n 1 arfuse-tune --hidden 1024 --tp 4 --gpu-sharing"}};
     expect(&e);
+    expected two = {
+        MACHINE(4, SET({"FAKECUDA_DEVICES", "2"})), .status = ARFUSE_HARDWARE,
+        .words = {"4 ranks on 2 GPUs: ranks 0,2 on GPU-00000000", "000001, ranks 1,3 on"}};
+    expect(&two);
 }
 
 static void test_partial_peer_access(void **state)
@@ -509,6 +525,7 @@ int main(void)
         cmocka_unit_test(test_one_gpu_each),
         cmocka_unit_test(test_other_ordinals),
         cmocka_unit_test(test_pcie),
+        cmocka_unit_test(test_a_rank_with_fewer_multiprocessors),
         cmocka_unit_test(test_more_ranks_than_gpus),
         cmocka_unit_test(test_partial_peer_access),
         cmocka_unit_test(test_processes_share_without_mps),

@@ -73,10 +73,15 @@ static arfuse_status sit(opening *at, arf_error *error)
     ARF_TRY(arf_team_allgather(at->team, &own, at->claim, sizeof own, error));
     arf_seats(at->team, at->claim, at->seat);
     /* gpu_sharing may differ by process where a library is used: hence the vote. */
-    return arf_team_vote(at->team,
-                         arf_seats_judge(at->team, at->claim, at->seat, at->options->gpu_sharing,
-                                         at->options->command, error),
-                         error);
+    ARF_TRY(arf_team_vote(at->team,
+                          arf_seats_judge(at->team, at->claim, at->seat, at->options->gpu_sharing,
+                                          at->options->command, error),
+                          error));
+    char map[800];
+    arf_seats_text(at->team, at->claim, at->seat, map, sizeof map);
+    if (at->team->bootstrap.rank == 0)
+        arf_logf(&at->device->base.log, ARFUSE_LOG_INFO, "GPUs: %s", map);
+    return ARFUSE_OK;
 }
 
 /* ---- GPU ------------------------------------------------------------------------------------- */

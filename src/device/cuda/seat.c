@@ -138,46 +138,54 @@ static size_t describe(const arf_team *team, const arf_seat_claim *claim, const 
                             ranks, uuid);
 }
 
-arfuse_status arf_seats_judge(const arf_team *team, const arf_seat_claim *claim,
-                              const arf_seat *seat, bool sharing, const char *command,
-                              arf_error *error)
+int arf_seats_text(const arf_team *team, const arf_seat_claim *claim, const arf_seat *seat,
+                   char *text, size_t size)
 {
-    const int processes = team->bootstrap.size;
-    char text[800] = "";
     size_t used = 0;
     int gpus = 0;
-    bool shared = false;
-    for (int p = 0; p < processes; p++)
-        if (seat[p].ordinal < 0)
-            return arf_fail(error, ARFUSE_HARDWARE,
-                            "process %d of %d sees no GPU that it may use (CUDA_VISIBLE_DEVICES is "
-                            "one reason); every process needs one",
-                            p, processes);
-    for (int p = 0; p < processes; p++) {
+    text[0] = '\0';
+    for (int p = 0; p < team->bootstrap.size; p++) {
         bool known = false;
         for (int q = 0; q < p; q++)
             known = known || arf_seats_shared(claim, seat, p, q);
         if (known)
             continue;
-        gpus++;
+        if (gpus++ > 0 && used + 1 < size)
+            used += (size_t)snprintf(text + used, size - used, ", ");
+        if (used + 1 < size)
+            used += describe(team, claim, seat, p, text + used, size - used);
+    }
+    if (used >= size)
+        strcpy(text + size - sizeof "...", "...");
+    return gpus;
+}
+
+arfuse_status arf_seats_judge(const arf_team *team, const arf_seat_claim *claim,
+                              const arf_seat *seat, bool sharing, const char *command,
+                              arf_error *error)
+{
+    const int processes = team->bootstrap.size;
+    char text[600];
+    bool shared = false;
+    for (int p = 0; p < processes; p++) {
+        if (seat[p].ordinal < 0)
+            return arf_fail(error, ARFUSE_HARDWARE,
+                            "process %d of %d sees no GPU that it may use (CUDA_VISIBLE_DEVICES is "
+                            "one reason); every process needs one",
+                            p, processes);
         shared = shared || seat[p].ranks > 1;
-        if (used + 1 < sizeof text) {
-            if (used > 0)
-                used += (size_t)snprintf(text + used, sizeof text - used, ", ");
-            if (used + 1 < sizeof text)
-                used += describe(team, claim, seat, p, text + used, sizeof text - used);
-        }
     }
     if (!shared || sharing)
         return ARFUSE_OK;
+    const int gpus = arf_seats_text(team, claim, seat, text, sizeof text);
     if (command == NULL)
         return arf_fail(error, ARFUSE_HARDWARE,
-                        "%d ranks on %d GPU%s: %.600s; ranks of a team need a GPU each, unless one "
+                        "%d ranks on %d GPU%s: %s; ranks of a team need a GPU each, unless one "
                         "process hosts them all (local_ranks) or processes may share one "
                         "(gpu_sharing)",
                         team->tp_size, gpus, gpus == 1 ? "" : "s", text);
     return arf_fail(error, ARFUSE_HARDWARE,
-                    "%d ranks on %d GPU%s: %.600s; ranks of a team need a GPU each. To share it, "
+                    "%d ranks on %d GPU%s: %s; ranks of a team need a GPU each. To share it, "
                     "host all ranks in one process: mpirun -n 1 %s --tp %d --gpu-sharing",
                     team->tp_size, gpus, gpus == 1 ? "" : "s", text, command, team->tp_size);
 }

@@ -37,6 +37,11 @@ typedef struct arf_seat {
  */
 void arf_seats(const arf_team *team, const arf_seat_claim *claim, arf_seat *seat);
 
+/* "ranks 0-1 on GPU-01234567-..., rank 2 on GPU-...", cut by "..." where there is no room for more;
+ * every process has a seat. Returns how many GPUs these are. */
+int arf_seats_text(const arf_team *team, const arf_seat_claim *claim, const arf_seat *seat,
+                   char *text, size_t size);
+
 /*
  * ARFUSE_HARDWARE when a process has no GPU, or when ranks share one and `sharing` is not given:
  * names ranks and GPUs, and the command that would work (`command`: the program's own, or NULL).
