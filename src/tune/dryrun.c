@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a tune would do, on stdout, from the same schedule that it would follow. */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -176,7 +177,10 @@ static arfuse_status dry_shape(const arf_tuner *tuner, const arf_shape *shape, a
     if (tokens.count == 0)
         arf_schedule_ladder(tuner->key.link, &tokens);
     arf_schedule *s = NULL;
-    ARF_TRY(arf_store_judge(tuner, shape, problem.set, error));
+    arfuse_status places = ARFUSE_OK;
+    if (tuner->group->rank == 0) /* who writes, in a run */
+        places = arf_store_judge(tuner, shape, problem.set, error);
+    ARF_TRY(arf_first_says(tuner, places, error));
     ARF_TRY(arf_schedule_make(&problem, &tokens, tuner->options, &s, error));
     char device[160], placement[256];
     arf_tuner_device_text(&tuner->key, device, sizeof device);
@@ -194,26 +198,36 @@ static arfuse_status dry_shape(const arf_tuner *tuner, const arf_shape *shape, a
     return status;
 }
 
-arfuse_status arf_dry_run(const arf_tune_options *options, int processes, arf_error *error)
+/* All ranks take the same way, and one speaks. */
+static arfuse_status hush(const arf_tuner *tuner, arf_error *error)
 {
-    /* One process hosts all ranks: nothing is launched, only described. */
-    arf_group alone = {.size = 1, .on_node = {true}};
-    arf_tune_options planned = *options;
-    arf_placement placement;
-    ARF_TRY(arf_place(options->tp_size, processes, &placement, error));
-    planned.tp_size = placement.tp_size;
-    arf_tuner tuner;
-    ARF_TRY(arf_tuner_open(&tuner, &planned, &alone, error));
-    tuner.placement = placement;
+    arfuse_status status = ARFUSE_OK;
+    if (tuner->group->rank != 0 && freopen("/dev/null", "w", stdout) == NULL)
+        status = arf_fail(error, ARFUSE_FAILURE, "cannot open /dev/null: %s", strerror(errno));
+    return arf_team_vote(&tuner->team, status, error);
+}
+
+static arfuse_status describe(const arf_tuner *tuner, arf_error *error)
+{
+    const arf_tune_options *options = tuner->options;
     arf_weights weights = {0};
-    arfuse_status status = arf_share_weights(&tuner, &weights, error);
+    ARF_TRY(hush(tuner, error));
+    arfuse_status status = arf_share_weights(tuner, &weights, error);
     arf_weights_free(&weights);
     for (int i = 0; i < arf_shape_count(options) && status == ARFUSE_OK; i++) {
-        const arf_shape shape = arf_shape_at(options, placement.tp_size, i);
-        status = dry_shape(&tuner, &shape, error);
+        const arf_shape shape = arf_shape_at(options, tuner->team.tp_size, i);
+        status = dry_shape(tuner, &shape, error);
     }
-    arf_tuner_close(&tuner);
     if (status == ARFUSE_OK && (fflush(stdout) != 0 || ferror(stdout)))
         status = arf_fail(error, ARFUSE_FAILURE, "stdout does not take the list");
+    return arf_team_vote(&tuner->team, status, error);
+}
+
+arfuse_status arf_dry_run(const arf_tune_options *options, arf_group *group, arf_error *error)
+{
+    arf_tuner tuner;
+    ARF_TRY(arf_tuner_open(&tuner, options, group, error));
+    arfuse_status status = describe(&tuner, error);
+    arf_tuner_close(&tuner);
     return status;
 }

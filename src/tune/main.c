@@ -8,27 +8,26 @@
 #include "tune/stop.h"
 #include "tune/voice.h"
 
-/* What needs no team: help, version, dry run. Rank 0 prints. */
-static int answer_alone(const arf_tune_options *options, int rank, int size)
+/* What needs no team. Rank 0 prints. */
+static int answer_alone(const arf_tune_options *options, int rank)
 {
-    arf_error error = ARF_ERROR_INIT;
     if (rank != 0)
         return 0;
     if (options->task == ARF_TASK_HELP)
         arf_options_help(stdout);
-    else if (options->task == ARF_TASK_VERSION)
+    else
         arf_options_version(stdout);
-    else if (arf_dry_run(options, size, &error) != ARFUSE_OK)
-        arf_group_leave_early(error.status, error.text);
     if (fflush(stdout) != 0 || ferror(stdout))
         arf_group_leave_early(ARFUSE_FAILURE, "stdout does not take the text");
     return 0;
 }
 
-static int work(const arf_tune_options *options, arf_group *group, arf_error *error)
+static arfuse_status run_task(const arf_tune_options *options, arf_group *group, int *code,
+                              arf_error *error)
 {
     arf_tuner tuner;
-    int code = 0;
+    if (options->task == ARF_TASK_DRY_RUN)
+        return arf_dry_run(options, group, error);
     if (options->task == ARF_TASK_PROBE)
         arf_probe_machine(options, group);
     arfuse_status status = arf_tuner_open(&tuner, options, group, error);
@@ -36,15 +35,22 @@ static int work(const arf_tune_options *options, arf_group *group, arf_error *er
         if (options->task == ARF_TASK_PROBE)
             status = arf_probe(&tuner, error);
         else if (options->task == ARF_TASK_CHECK)
-            status = arf_check(&tuner, &code, error);
+            status = arf_check(&tuner, code, error);
         else if (options->task == ARF_TASK_AB)
-            status = arf_ab(&tuner, &code, error);
+            status = arf_ab(&tuner, code, error);
         else
-            status = arf_tune(&tuner, &code, error);
+            status = arf_tune(&tuner, code, error);
         arf_tuner_close(&tuner);
     }
     if (options->task == ARF_TASK_PROBE)
         arf_probe_verdict(options, group, status == ARFUSE_OK ? NULL : error->text);
+    return status;
+}
+
+static int work(const arf_tune_options *options, arf_group *group, arf_error *error)
+{
+    int code = 0;
+    const arfuse_status status = run_task(options, group, &code, error);
     if (status == ARFUSE_OK)
         return code;
     arf_voice_error("%s", error->text);
@@ -61,9 +67,8 @@ int main(int argc, char **argv)
     arf_voice_set(rank, ARF_NORMAL);
     if (arf_options_parse(argc, argv, &options, &error) != ARFUSE_OK)
         arf_group_leave_early(error.status, error.text);
-    if (options.task == ARF_TASK_HELP || options.task == ARF_TASK_VERSION ||
-        options.task == ARF_TASK_DRY_RUN)
-        return answer_alone(&options, rank, size);
+    if (options.task == ARF_TASK_HELP || options.task == ARF_TASK_VERSION)
+        return answer_alone(&options, rank);
     arf_voice_set(rank, options.quiet ? ARF_QUIET : options.verbose ? ARF_VERBOSE : ARF_NORMAL);
     if (arf_group_start(&group, &error) != ARFUSE_OK)
         arf_group_abort(&group, arf_exit_code(error.status), error.text);

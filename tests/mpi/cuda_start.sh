@@ -29,6 +29,14 @@ check "processes under MPS without a limit: exit 4" [ "$rc" -eq 4 ]
 check "processes under MPS without a limit: which limit" \
     grep -q 'set CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50' "$work/err"
 
+# A dry run by the processes of a run, and of one process for all ranks.
+FAKECUDA_DEVICES=8 run_tune 8 --hidden 1024 --device cuda --dry-run
+check "a dry run of eight processes on eight GPUs: as the run itself, told once" \
+    [ "$rc $(grep -c '^placement 8 ranks on 8 processes, device NVIDIA Stand-in (9.0, 132 SMs) on nvlink$' "$work/out")" = "0 1" ]
+FAKECUDA_DEVICES=4 run_tune 8 --hidden 1024 --device cuda --dry-run
+check "a dry run of eight processes on four GPUs: exit 4, one message with ranks and GPUs" \
+    [ "$rc $(grep -c '^arfuse-tune: ' "$work/err") $(grep -c '8 ranks on 4 GPUs: ranks 0,4 on GPU-.*, ranks 3,7 on GPU-' "$work/err")" = "4 1 1" ]
+
 # The limit as MPS rounds it up, whether or not the driver counts it in where it tells the SMs.
 limited() { # PROCESSES PERCENT SMS-TOLD ARGS...
     FAKECUDA_DEVICES=1 FAKECUDA_MPS=1 FAKECUDA_SMS=$3 FAKENVML_SMS=132 CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=$2 \
