@@ -18,11 +18,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "gpu/failures.h"
 #include "gpu/stress.h"
 #include "support/processes_bootstrap.h"
 
 enum { MOST = 16 };
 #define DEAD_LIMIT_SECONDS 1.0
+#define PAUSE_SECONDS 3
 
 static int ranks = 2, local_ranks = 1; /* processes, and ranks that each hosts */
 static stress_end stress = {.seconds = 5};
@@ -33,7 +35,7 @@ typedef struct verdict {
     double seconds;
     long calls, compared;
     int culprit, stage;
-    bool done, nan;
+    bool ready, done, nan; /* to fall out; with its part; its outputs are */
     char text[400];
 } verdict;
 
@@ -147,94 +149,43 @@ static arfuse_status run_stress(const arfuse_bootstrap *bootstrap, const test_pa
 /* ---- injected failures --------------------------------------------------------------------------
  */
 
-static CUresult broken(void)
-{
-    return CUDA_ERROR_UNKNOWN;
-}
-
-/* A space is some MiB: one that leaks twenty times shows, what a driver keeps for itself does not.
- */
-#define FLAT_BYTES ((size_t)32 << 20)
-#define FAILS_WITHIN_SECONDS 10.0
-
-/* Of the GPU, while no process makes or drops anything. */
-static arfuse_status free_memory(peer *at, size_t *bytes, arf_error *error)
-{
-    size_t total;
-    ARF_TRY(arf_team_barrier(&at->team, error));
-    ARF_TRY(arf_cuda_enter(at->cuda, error));
-    arfuse_status status = ARF_CU(&at->cuda->driver, error, cuMemGetInfo, bytes, &total);
-    arf_cuda_leave(at->cuda);
-    return arf_team_vote(&at->team, status, error);
-}
-
-static arfuse_status fail_once(peer *at, int which, bool victim, double *slowest, arf_error *error)
-{
-    arf_driver whole = at->cuda->driver, *driver = &at->cuda->driver;
-    void **function[] = {
-        (void **)&driver->cuMemGetAllocationGranularity,
-        (void **)&driver->cuMemCreate,
-        (void **)&driver->cuMemExportToShareableHandle,
-        (void **)&driver->cuMemImportFromShareableHandle,
-        (void **)&driver->cuMemAddressReserve,
-        (void **)&driver->cuMemMap,
-        (void **)&driver->cuMemSetAccess,
-        (void **)&driver->cuMemcpyHtoD,
-        (void **)&driver->cuMemcpyDtoH,
-        (void **)&driver->cuMemsetD16,
-    };
-    arf_space *space = NULL;
-    arf_space_spec spec = peer_spec(at->team.tp_size, 5);
-    arf_error refusal = ARF_ERROR_INIT;
-    const double start = gpu_seconds();
-    if (victim)
-        *function[which] = (void *)broken;
-    arfuse_status status = arf_cuda_space_create(&at->cuda->base, &spec, &space, &refusal);
-    at->cuda->driver = whole;
-    if (*slowest < gpu_seconds() - start)
-        *slowest = gpu_seconds() - start;
-    if (status == ARFUSE_OK) {
-        arf_cuda_space_destroy(space);
-        return arf_fail(error, ARFUSE_FAILURE, "failure %d changed nothing", which);
-    }
-    if (strstr(refusal.text, "(999)") == NULL)
-        return arf_fail(error, ARFUSE_FAILURE, "failure %d: the message is %s", which,
-                        refusal.text);
-    ARF_TRY(arf_cuda_space_create(&at->cuda->base, &spec, &space, error));
-    arf_cuda_space_destroy(space);
-    return ARFUSE_OK;
-}
-
 static arfuse_status run_failures(const arfuse_bootstrap *bootstrap, const test_part *part,
                                   verdict *own, arf_error *error)
 {
     peer at;
-    size_t first = 0, last = 0;
     (void)part;
     arfuse_status status = peer_open_device(bootstrap, local_ranks, &at, error);
-    for (int i = 0; status == ARFUSE_OK && i < 20; i++) {
-        status = fail_once(&at, i % 10, i / 10 == bootstrap->rank, &own->seconds, error);
-        status = arf_team_vote(&at.team, status, error);
-        own->passed += status == ARFUSE_OK;
-        if (status == ARFUSE_OK && i == 1) /* the first ones make what a driver keeps */
-            status = free_memory(&at, &first, error);
-    }
     if (status == ARFUSE_OK)
-        status = free_memory(&at, &last, error);
-    if (status == ARFUSE_OK && (own->seconds > FAILS_WITHIN_SECONDS || last + FLAT_BYTES < first))
-        status = arf_fail(error, ARFUSE_FAILURE,
-                          "a failure took %.1f s; %zu bytes are free after two of them, %zu at "
-                          "the end",
-                          own->seconds, first, last);
-    snprintf(own->text, sizeof own->text,
-             "the slowest took %.3f s; %zu MiB free after two of them, %zu at the end",
-             own->seconds, first >> 20, last >> 20);
+        status = peer_failures(&at, &own->passed, own->text, sizeof own->text, error);
     peer_close(&at);
     return status;
 }
 
 /* ---- dead and stopped ranks
  * ---------------------------------------------------------------------- */
+
+/* A pause below the limit is no failure. */
+static arfuse_status run_pause(const arfuse_bootstrap *bootstrap, const test_part *part,
+                               verdict *own, arf_error *error)
+{
+    peer at;
+    arf_launch launch;
+    const char *name;
+    ARF_TRY(peer_open(bootstrap, local_ranks, 20, &at, error));
+    arfuse_status status = peer_prepare(&at, part->form, part->tokens, &launch, &name, error);
+    if (status == ARFUSE_OK)
+        status = arf_team_vote(&at.team, checked_call(&at, &launch, false, error), error);
+    own->ready = true;
+    if (status == ARFUSE_OK && bootstrap->rank == bootstrap->size - 1)
+        raise(SIGSTOP);
+    const double start = gpu_seconds();
+    if (status == ARFUSE_OK)
+        status = arf_team_vote(&at.team, checked_call(&at, &launch, false, error), error);
+    own->seconds = gpu_seconds() - start;
+    own->passed = status == ARFUSE_OK;
+    peer_close(&at);
+    return status;
+}
 
 /* Both end here: a dead rank for good, with nothing of its own on the GPU, since what a client of
  * MPS leaves there may take others with it; a stopped one until it is let go on. */
@@ -325,7 +276,8 @@ static void tell(const test_part *part, int p, int status)
         gpu_note("  process %d: status %d, %ld calls, %ld of them compared, in %.1f s; %s", p,
                  status, v->calls, v->compared, v->seconds, v->text);
     else
-        gpu_note("  process %d: status %d, %d checks; %s", p, status, v->passed, v->text);
+        gpu_note("  process %d: status %d, %d checks, %.1f s; %s", p, status, v->passed, v->seconds,
+                 v->text);
 }
 
 static void run_part(test_part *part, double seconds)
@@ -338,7 +290,12 @@ static void run_part(test_part *part, double seconds)
     const bool lost = part->run == run_lost;
     if (lost)
         wait_for_survivors(part, seconds - 5);
-    if (lost && part->stopped)
+    if (part->run == run_pause) {
+        while (!part->all[ranks - 1].ready && gpu_seconds() - start < seconds - 10)
+            nanosleep(&(struct timespec){0, 20000000}, NULL);
+        nanosleep(&(struct timespec){PAUSE_SECONDS, 0}, NULL);
+    }
+    if (part->stopped)
         kill(all.pid[ranks - 1], SIGCONT);
     processes_wait(&all, status, seconds);
     /* A rank that was stopped comes back, and must hear that it is out. */
@@ -416,6 +373,7 @@ static void run_all(const char *only)
         {.name = "times", .run = run_times},
         {.name = "failures", .run = run_failures},
         {.name = "stress", .run = run_stress},
+        {.name = "paused rank", .run = run_pause, .form = LL, .tokens = 5, .stopped = true},
         {.name = "stopped rank, ll", .run = run_lost, .form = LL, .tokens = 5, .stopped = true},
         {.name = "stopped rank, bt", .run = run_lost, .form = BT, .tokens = 1, .stopped = true},
         {.name = "stopped rank, unfused",

@@ -21,6 +21,7 @@ run_nodes() {
 tune_nodes() { # FOLDER: a short tune
     run_nodes --tokens 1 --protocols unfused --pattern allreduce --output "$work/$1"
 }
+# shellcheck disable=SC2317 # check calls it
 header_says() { # FOLDER JQ: of the samples file's first line
     head -n 1 "$work/$1"/*/*.jsonl | jq -e "$2" >/dev/null
 }
