@@ -105,6 +105,9 @@ typedef struct arf_device_ops {
     arfuse_status (*space_create)(arf_device *device, const arf_space_spec *spec, arf_space **space,
                                   arf_error *error);
     void (*space_destroy)(arf_space *space);
+    /* Bytes of a rank that its peers reach, as they are taken: whole granules. NULL: what sizing
+     * says (rules/sizing.h). */
+    int64_t (*space_bytes)(const arf_space *space);
     /*
      * Whether there is room for such a space, from what the machine has left: none of it is taken
      * or touched, so a yes is no promise. Collective; votes. NULL: only space_create tells.

@@ -118,19 +118,23 @@ static arfuse_status try_buffers(const arf_tuner *tuner, const arf_schedule *sch
     ARF_TRY(arf_tuner_seconds(tuner, &before, error));
     arfuse_status status = tuner->device->ops->space_create(tuner->device, &spec, &space, &own);
     ARF_TRY(arf_tuner_seconds(tuner, &after, error));
+    const arf_device_ops *ops = tuner->device->ops;
+    char verdict[200], taken[64] = "";
+    if (status == ARFUSE_OK && ops->space_bytes != NULL)
+        snprintf(taken, sizeof taken, " (%" PRId64 " taken: whole granules, control block)",
+                 ops->space_bytes(space));
     if (status == ARFUSE_OK)
-        tuner->device->ops->space_destroy(space);
+        ops->space_destroy(space);
     if (tuner->group->rank != 0)
         return ARFUSE_OK;
-    char verdict[200];
     if (status == ARFUSE_OK)
         snprintf(verdict, sizeof verdict, "ok in %.3f s", after - before);
     else
         snprintf(verdict, sizeof verdict, "refused: %.180s", own.text);
     arf_findings one = {.count = 0};
     arf_find(&one, "buffers", arf_protocol_name(protocol),
-             "for %" PRId64 " tokens, %" PRId64 " bytes a rank: %s", spec.capacity[protocol],
-             schedule->bytes[protocol], verdict);
+             "for %" PRId64 " tokens, %" PRId64 " bytes a rank%s: %s", spec.capacity[protocol],
+             schedule->bytes[protocol], taken, verdict);
     print_all(tuner->options, &one);
     return ARFUSE_OK;
 }

@@ -74,6 +74,8 @@ FAKECUDA_DEVICES=2 run_tune 2 --probe --device cuda
 check "probe of two GPUs: exit 0" [ "$rc" -eq 0 ]
 check "probe of two GPUs: both, links, trials" \
     [ "$(grep -cE '^(gpu [01] |link [01]->[01] nvlink|trial fd [01] made|trial fabric [01] refused|visible 2 GPUs)' "$work/out")" -eq 9 ]
+check "probe of two GPUs: buffers with what whole granules take" \
+    grep -q '^buffers ll for 64 tokens, 4718592 bytes a rank (6291456 taken: whole granules, control block): ok in ' "$work/out"
 FAKECUDA_DEVICES=2 run_tune 2 --probe --device cuda --format jsonl
 check "probe as JSON: every line an object, the verdict last" python3 -c "
 import json

@@ -76,6 +76,11 @@ static const char *cuda_no_library(const arf_device *base)
     return reason[0] != '\0' ? reason : NULL;
 }
 
+static int64_t cuda_space_bytes(const arf_space *space)
+{
+    return (int64_t)((const arf_cuda_space *)space)->memory.mapped_bytes;
+}
+
 static const char *cuda_untimed(const arf_device *base)
 {
     const char *reason = ((const arf_cuda *)base)->timing;
@@ -177,6 +182,7 @@ const arf_device_ops arf_cuda_device = {
     .no_library = cuda_no_library,
     .space_create = arf_cuda_space_create,
     .space_destroy = arf_cuda_space_destroy,
+    .space_bytes = cuda_space_bytes,
     .prepare = arf_cuda_prepare,
     .precompile = arf_cuda_precompile,
     .launch = arf_cuda_launch,
