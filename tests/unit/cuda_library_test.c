@@ -338,7 +338,7 @@ static int lose_a_rank(int rank, arf_device *device, arf_space *space, const arf
 {
     (void)device;
     return space == NULL ? complain(rank, "space", made->text)
-                         : ends(rank, space, "0", LIMIT_SECONDS * 0.9, LIMIT_SECONDS + 2,
+                         : ends(rank, space, "0", LIMIT_SECONDS * 0.9, LIMIT_SECONDS + 4,
                                 "a wait in NCCL expired after 1 s");
 }
 
