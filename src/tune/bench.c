@@ -259,7 +259,7 @@ static arfuse_status agree(arf_bench *bench, part own, double *most, bool *broke
         *broken |= all[p].broken != 0;
         *most = fmax(*most, all[p].most);
     }
-    if (!failed && *most > 0)
+    if (!failed && *most > 0 && isfinite(*most))
         note_straggler(bench, all, team->bootstrap.size);
     return failed ? arf_team_vote(team, (arfuse_status)own.status, error) : ARFUSE_OK;
 }
@@ -423,6 +423,8 @@ arfuse_status arf_bench_time_mixed(arf_bench *bench, const arf_run *run, int run
     status = tuner->device->ops->time(bench->space, launch, &timing, local, error);
     own.status = (int32_t)status;
     for (int i = 0; status == ARFUSE_OK && i < tuner->team.local_ranks; i++) {
+        if (isnan(local[i])) /* else the other ranks' times would pass for the team's */
+            local[i] = INFINITY;
         if (local[i] > own.most) {
             own.most = local[i];
             own.slowest = tuner->team.first_rank + i;

@@ -210,6 +210,8 @@ static arfuse_status tune_shape(const arf_tuner *tuner, const arf_shape *shape,
         say_what_is_missing(tuner, &store, &out->sweep);
         status = finish_shape(tuner, shape, &fit, &bench, &store, deadline, first, out, error);
     }
+    if (status != ARFUSE_OK)
+        arf_store_advise(&store, error);
     arf_bench_close(&bench);
     arf_store_close(&store);
     arf_schedule_free(schedule);

@@ -100,7 +100,20 @@ typedef struct session {
     int expired[ARF_PROTOCOLS]; /* waits in a row that expired, since one of the protocol ran */
 } session;
 
-/* One timing of one lane. A failure is the lane's own unless the bench is gone. */
+/* A timing without a time counts for nothing (under the decode policy, what is left of a call
+ * beside its filler may be lost in the noise once); a lane that goes on like that has none. */
+static void lose(arf_lane *lane, int calls, double us)
+{
+    if (++lane->timeless < lane->rounds + FEWEST_ROUNDS)
+        return;
+    lane->status = ARFUSE_FAILURE;
+    snprintf(lane->reason, sizeof lane->reason,
+             "no time: the last of %d timings of it gave %g us a call, of %d", lane->timeless, us,
+             calls);
+}
+
+/* One timing of one lane; *us: NaN without a time. A failure is the lane's own unless the bench is
+ * gone. */
 static arfuse_status time_lane(session *s, arf_lane *lane, int calls, int64_t round, double *us,
                                arf_error *error)
 {
@@ -118,8 +131,13 @@ static arfuse_status time_lane(session *s, arf_lane *lane, int calls, int64_t ro
     }
     lane->status = arf_bench_time(s->bench, &run, calls, round, us, &fatal, &own);
     if (lane->status == ARFUSE_OK) {
-        s->spent += *us * calls * 1e-6;
         *expired = 0;
+        if (isfinite(*us) && *us > 0) {
+            s->spent += *us * calls * 1e-6;
+            return ARFUSE_OK;
+        }
+        lose(lane, calls, *us);
+        *us = NAN;
         return ARFUSE_OK;
     }
     *expired += lane->status == ARFUSE_TIMEOUT;
@@ -137,7 +155,9 @@ static arfuse_status warm_up(session *s, double *best_us, bool *late, arf_error 
         *late = seconds >= s->effort->deadline;
         if (*late)
             return ARFUSE_OK;
-        ARF_TRY(time_lane(s, &s->lane[i], FIRST_CALLS, s->effort->first_round, &us, error));
+        do {
+            ARF_TRY(time_lane(s, &s->lane[i], FIRST_CALLS, s->effort->first_round, &us, error));
+        } while (s->lane[i].status == ARFUSE_OK && isnan(us));
         if (s->lane[i].status == ARFUSE_OK)
             *best_us = fmin(*best_us, us);
     }
@@ -162,7 +182,7 @@ static arfuse_status play_round(session *s, int calls, int round, const bool *op
         if (!open[order[i]] || lane->status != ARFUSE_OK)
             continue;
         status = time_lane(s, lane, calls, number, &us, error);
-        if (status == ARFUSE_OK && lane->status == ARFUSE_OK)
+        if (status == ARFUSE_OK && lane->status == ARFUSE_OK && !isnan(us))
             lane->us[lane->rounds++] = us;
     }
     free(order);
@@ -208,7 +228,7 @@ arfuse_status arf_measure(arf_bench *bench, arf_pattern pattern, int64_t tokens,
     *point = (arf_point){0};
     double best_us, seconds;
     for (int i = 0; i < lanes; i++) {
-        lane[i].rounds = 0;
+        lane[i].rounds = lane[i].timeless = 0;
         lane[i].status = ARFUSE_OK;
     }
     double before;

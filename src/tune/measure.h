@@ -16,6 +16,7 @@ typedef struct arf_lane {
     const arf_plan *plan, *then;
     int rounds;
     double us[ARF_MAX_ROUNDS];
+    int timeless;         /* timings that gave no time */
     arfuse_status status; /* other than ok: it did not run; no time counts */
     char reason[ARF_NOTE_TEXT];
 } arf_lane;

@@ -210,7 +210,7 @@ arfuse_status arf_store_open(const arf_tuner *tuner, const arf_shape *shape, arf
         arf_store_close(store);
         return status;
     }
-    store->resumed = store->samples->count;
+    store->resumed = store->kept = store->samples->count;
     store->replaces = strcmp(store->path, samples) != 0;
     return ARFUSE_OK;
 }
@@ -224,6 +224,12 @@ void arf_store_close(arf_store *store)
     arf_stop_advice("");
 }
 
+static void advice(const arf_store *store, char *text, size_t size)
+{
+    snprintf(text, size, "%d sample%s in %s; add --resume to go on from there", store->kept,
+             store->kept == 1 ? " is" : "s are", store->path);
+}
+
 arfuse_status arf_store_add(arf_store *store, const arf_sample *sample, int count, arf_error *error)
 {
     arfuse_status status = ARFUSE_OK;
@@ -234,11 +240,21 @@ arfuse_status arf_store_add(arf_store *store, const arf_sample *sample, int coun
         status = arf_samples_append(store->writer, &sample[i], error);
     arf_stop_release();
     ARF_TRY(arf_first_says(store->tuner, status, error));
+    store->kept = store->samples->count;
     char text[ARF_PATH_TEXT + 128];
-    snprintf(text, sizeof text, "%d sample%s in %s; add --resume to go on from there",
-             store->samples->count, store->samples->count == 1 ? " is" : "s are", store->path);
+    advice(store, text, sizeof text);
     arf_stop_advice(text);
     return ARFUSE_OK;
+}
+
+void arf_store_advise(const arf_store *store, arf_error *error)
+{
+    char text[ARF_PATH_TEXT + 128];
+    const size_t used = strlen(error->text);
+    if (store->kept == 0 || error->status == ARFUSE_OK)
+        return;
+    advice(store, text, sizeof text);
+    snprintf(error->text + used, sizeof error->text - used, "; %s", text);
 }
 
 arfuse_status arf_store_profile(const arf_store *store, const arf_profile *profile,

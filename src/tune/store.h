@@ -18,6 +18,7 @@ typedef struct arf_store {
     char path[ARF_PATH_TEXT];   /* of the file that samples go to */
     bool replaces;              /* it is a new one, which replaces the old with the profile */
     int resumed;                /* samples that were there before */
+    int kept;                   /* samples that are in the file */
     int discards; /* samples of an interrupted run, which the first point replaces; rank 0 */
 } arf_store;
 
@@ -35,6 +36,11 @@ void arf_store_close(arf_store *store);
 /* The samples of one point: into memory, and on disk all or none as far as signals go. */
 arfuse_status arf_store_add(arf_store *store, const arf_sample *sample, int count,
                             arf_error *error);
+
+/* Puts behind the message of an error that ends the run where its samples are; without any,
+ * nothing.
+ */
+void arf_store_advise(const arf_store *store, arf_error *error);
 
 /* Rank 0 writes the profile beside the samples, which then replace older ones; every rank gets the
  * path and compares the digest of the routes it holds. */

@@ -89,6 +89,21 @@ fault prepare 9 "does not compile"
 check "prepare: no route of what cannot run" [ "$(routed prepare bt)" -eq 0 ]
 fault launch 9 "was refused"
 fault absent 9 "rank 5 did not arrive"
+fault timeless 9 "no time: the last of 3 timings of it gave"
+check "timeless: no route of what has no time" [ "$(routed timeless ll)" -eq 0 ]
+check "timeless: where it has one it is routed" [ "$(routed timeless bt)" -gt 0 ]
+check "timeless: no sample has a time that is none" \
+    [ "$(jq -c 'select(.us and (.us | any(. == null or . <= 0 or . > 1e6)))' "$work/timeless/$file.samples.jsonl" | wc -l)" -eq 0 ]
+# A device that is gone for good: what was measured until then is kept, and gone on from elsewhere.
+fault gone 6 "the buffers cannot be made again after a failed candidate"
+check "gone: no profile" no_profile "$work/gone"
+check "gone: the samples are whole" whole_lines "$work/gone"
+before=$(grep -c '"us": \[[0-9]' "$work/gone/$file.samples.jsonl")
+check "gone: it says where they are" \
+    says "$(($(wc -l <"$work/gone/$file.samples.jsonl") - 1)) samples are in $work/gone/$file.samples.jsonl; add --resume to go on from there"
+check "gone: there are some" [ "$before" -gt 4 ]
+run_tune 2 --tp 8 "${shape[@]}" --device model:default --output "$work/gone" --resume
+check "gone: resumed elsewhere: exit 0" [ "$rc" -eq 0 ]
 fault memory 0 "wrote" # 8192 tokens are not in this ladder
 run_tune 2 --tp 8 --hidden 256 --topk 4 --tokens '64-8192*2' --device "model:$faults/memory.json" --output "$work/memory"
 check "memory at 8192 tokens on one rank: exit 9" [ "$rc" -eq 9 ]

@@ -125,6 +125,25 @@ static void test_plan_that_does_not_compile(void **state)
     model_tear_down(&stand);
 }
 
+static void test_timing_without_a_time(void **state)
+{
+    (void)state;
+    model_stand stand;
+    arf_error error;
+    double us[MODEL_RANKS];
+    model_set_up(&stand, "model:" MODEL_FIXTURES "timeless.json");
+    arf_launch ll = model_launch(&stand, ARF_LL, 8), bt = model_launch(&stand, ARF_BT, 255);
+    assert_int_equal(model_time(&stand, &ll, 0, us, &error), ARFUSE_OK);
+    for (int rank = 0; rank < MODEL_RANKS; rank++)
+        assert_true(rank == 3 ? isnan(us[rank]) : us[rank] > 0);
+    assert_int_equal(model_time(&stand, &bt, 0, us, &error), ARFUSE_OK);
+    assert_true(us[0] > 0 && us[3] > 0);
+    bt.tokens = 256;
+    assert_int_equal(model_time(&stand, &bt, 0, us, &error), ARFUSE_OK);
+    assert_true(isnan(us[0]) && isnan(us[3]));
+    model_tear_down(&stand);
+}
+
 static void test_memory_runs_out(void **state)
 {
     (void)state;
@@ -233,6 +252,7 @@ int main(void)
         cmocka_unit_test(test_rank_that_never_arrives),
         cmocka_unit_test(test_launch_that_is_refused),
         cmocka_unit_test(test_plan_that_does_not_compile),
+        cmocka_unit_test(test_timing_without_a_time),
         cmocka_unit_test(test_memory_runs_out),
         cmocka_unit_test(test_slow_rank_and_clock_drop),
         cmocka_unit_test(test_a_mixed_segment_is_the_sum_of_its_calls),

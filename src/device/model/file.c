@@ -144,8 +144,8 @@ static arfuse_status read_fault(const arf_json_value *value, arf_model_fault *fa
     static const char *const members[] = {
         "kind",       "rank",         "pattern",       "protocol", "tuning", "min_tokens",
         "max_tokens", "from_seconds", "until_seconds", "factor",   NULL};
-    static const char *const kinds[ARF_FAULT_KINDS] = {"wrong",   "absent", "launch",
-                                                       "prepare", "memory", "slow"};
+    static const char *const kinds[ARF_FAULT_KINDS] = {"wrong",  "absent", "launch",  "prepare",
+                                                       "memory", "slow",   "timeless"};
     *fault = (arf_model_fault){.rank = -1,
                                .min_tokens = 1,
                                .max_tokens = ARF_MAX_TOKENS,
@@ -162,7 +162,8 @@ static arfuse_status read_fault(const arf_json_value *value, arf_model_fault *fa
         found++;
     if (found == ARF_FAULT_KINDS)
         return arf_fail(error, ARFUSE_PROFILE,
-                        "%s: \"%s\": expected wrong, absent, launch, prepare, memory or slow",
+                        "%s: \"%s\": expected wrong, absent, launch, prepare, memory, slow or "
+                        "timeless",
                         kind.path, name);
     fault->kind = (arf_model_fault_kind)found;
 

@@ -390,9 +390,13 @@ static arfuse_status model_time(arf_space *space, const arf_launch *launch,
         model_call call;
         ARF_TRY(check_call(model, &launch[i], &call, error));
         ARF_TRY(play_faults(model, &call, error));
-        for (int rank = 0; rank < team->tp_size; rank++)
+        for (int rank = 0; rank < team->tp_size; rank++) {
             all[rank] += rank_time(model, &call, timing->policy, rank, timing->round) * times /
                          timing->calls;
+            if (rank_has_fault(device, ARF_FAULT_TIMELESS, rank, call.pattern, call.plan,
+                               call.tokens))
+                all[rank] = NAN;
+        }
     }
     for (int rank = 0; rank < team->tp_size; rank++) {
         const double rank_us = all[rank] + device->model.graph_us / timing->calls;

@@ -36,12 +36,13 @@ typedef struct arf_model_curve {
 } arf_model_curve;
 
 typedef enum arf_model_fault_kind {
-    ARF_FAULT_WRONG,   /* verification finds a wrong result */
-    ARF_FAULT_ABSENT,  /* the rank never arrives: every rank times out and names it */
-    ARF_FAULT_LAUNCH,  /* the launch is refused */
-    ARF_FAULT_PREPARE, /* the plan cannot be made ready (does not compile) */
-    ARF_FAULT_MEMORY,  /* a space of that many tokens cannot be allocated */
-    ARF_FAULT_SLOW,    /* `factor` times slower */
+    ARF_FAULT_WRONG,    /* verification finds a wrong result */
+    ARF_FAULT_ABSENT,   /* the rank never arrives: every rank times out and names it */
+    ARF_FAULT_LAUNCH,   /* the launch is refused */
+    ARF_FAULT_PREPARE,  /* the plan cannot be made ready (does not compile) */
+    ARF_FAULT_MEMORY,   /* a space of that many tokens cannot be allocated */
+    ARF_FAULT_SLOW,     /* `factor` times slower */
+    ARF_FAULT_TIMELESS, /* a timing gives NaN */
     ARF_FAULT_KINDS
 } arf_model_fault_kind;
 
