@@ -260,6 +260,17 @@ static void bounds_scale_with_the_bytes(void **state)
     assert_int_equal(arf_scaled_bound(5, ARF_LL, &from, &to), 1);
     assert_true(arf_scaled_bound(ARF_OPEN_BOUND, ARF_HT, &from, &to) == ARF_OPEN_BOUND);
     assert_int_equal(arf_scaled_bound(23, ARF_LL, &from, &from), 23);
+    /* LL up to 10 tokens at 8 ranks and H=6144: as many bytes at other teams and widths. */
+    const arf_shape eight = {8, 6144, 10, ARF_ON, ARF_ON, ARF_ON};
+    assert_int_equal(
+        arf_scaled_bound(10, ARF_LL, &eight, &(arf_shape){16, 6144, 10, ARF_ON, ARF_ON, ARF_ON}),
+        5);
+    assert_int_equal(
+        arf_scaled_bound(10, ARF_LL, &eight, &(arf_shape){4, 6144, 10, ARF_ON, ARF_ON, ARF_ON}),
+        20);
+    assert_int_equal(
+        arf_scaled_bound(10, ARF_LL, &eight, &(arf_shape){8, 12288, 10, ARF_ON, ARF_ON, ARF_ON}),
+        5);
     to = (arf_shape){2, 1024, 10, ARF_ON, ARF_ON, ARF_ON};
     assert_int_equal(arf_scaled_bound(23, ARF_LL, &from, &to), 64);    /* not 736 */
     assert_int_equal(arf_scaled_bound(96, ARF_LL, &from, &to), 96);    /* not lowered either */
