@@ -3,8 +3,16 @@
 
 #include <dlfcn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#ifdef ARF_CUDA
+#include "device/cuda/nvrtc.h"
+#endif
+#include "support/scratch.h"
+
+static char cache[SCRATCH_PATH];
 
 void *standin_load(const char *library)
 {
@@ -21,3 +29,33 @@ void *standin_load(const char *library)
         fprintf(stderr, "%s\n", dlerror());
     return loaded;
 }
+
+void *standin_driver(void)
+{
+    scratch_make(cache);
+    setenv("XDG_CACHE_HOME", cache, 1);
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    unsetenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
+    return standin_load("fakecuda/libcuda.so.1");
+}
+
+int standin_clear(void **state)
+{
+    (void)state;
+    scratch_remove(cache);
+    return 0;
+}
+
+#ifdef ARF_CUDA
+bool standin_no_compiler(void)
+{
+    arf_nvrtc nvrtc;
+    arf_error error = ARF_ERROR_INIT;
+    if (arf_nvrtc_open(&nvrtc, &error) != ARFUSE_OK) {
+        printf("1..1\nok 1 # SKIP %s\n", error.text);
+        return true;
+    }
+    arf_nvrtc_close(&nvrtc);
+    return false;
+}
+#endif

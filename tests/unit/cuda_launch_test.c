@@ -21,7 +21,6 @@
 #include "device/cuda/cuda_device.h"
 #include "rules/knobs.h"
 #include "rules/seeds.h"
-#include "support/scratch.h"
 #include "support/standin.h"
 
 static void (*arm)(int);
@@ -321,13 +320,10 @@ static void a_grid_that_leaves_no_room_does_not_trigger(void **state)
     close_scene(&s);
 }
 
-static char cache[SCRATCH_PATH];
-
 static int prepare_all(void **state)
 {
     (void)state;
-    scratch_make(cache);
-    void *library = standin_load("fakecuda/libcuda.so.1");
+    void *library = standin_driver();
     if (library == NULL)
         return 1;
     *(void **)&arm = dlsym(library, "fakecuda_arm");
@@ -335,27 +331,13 @@ static int prepare_all(void **state)
     *(void **)&live = dlsym(library, "fakecuda_live");
     *(void **)&launched = dlsym(library, "fakecuda_launched");
     *(void **)&flags = dlsym(library, "fakecuda_flags");
-    setenv("XDG_CACHE_HOME", cache, 1);
-    unsetenv("CUDA_VISIBLE_DEVICES");
-    return 0;
-}
-
-static int clear_all(void **state)
-{
-    (void)state;
-    scratch_remove(cache);
     return 0;
 }
 
 int main(void)
 {
-    arf_nvrtc nvrtc;
-    arf_error error = ARF_ERROR_INIT;
-    if (arf_nvrtc_open(&nvrtc, &error) != ARFUSE_OK) {
-        printf("1..1\nok 1 # SKIP %s\n", error.text);
+    if (standin_no_compiler())
         return 0;
-    }
-    arf_nvrtc_close(&nvrtc);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_separate_call_that_fails_half_way_tells_the_peers),
         cmocka_unit_test(a_call_that_is_abandoned_tells_the_peers),
@@ -365,7 +347,7 @@ int main(void)
         cmocka_unit_test(what_waits_takes_its_part_of_a_shared_gpu),
         cmocka_unit_test(a_grid_that_leaves_no_room_does_not_trigger),
     };
-    return cmocka_run_group_tests_name("cuda_launch", tests, prepare_all, clear_all);
+    return cmocka_run_group_tests_name("cuda_launch", tests, prepare_all, standin_clear);
 }
 
 #else

@@ -20,7 +20,6 @@
 
 #include "device/cuda/cuda_device.h"
 #include "support/processes_bootstrap.h"
-#include "support/scratch.h"
 #include "support/standin.h"
 
 enum { HIDDEN = 1024, TOKENS = 5 };
@@ -400,13 +399,10 @@ static void test_a_start_that_misses_a_rank_ends_at_the_limit(void **state)
     run(&(scene){{NO_WAY, {"FAKENCCL_SLOW", "1000000"}}, ARF_LIBRARY, miss_the_others});
 }
 
-static char cache[SCRATCH_PATH];
-
 static int prepare_all(void **state)
 {
     (void)state;
-    scratch_make(cache);
-    void *library = standin_load("fakecuda/libcuda.so.1");
+    void *library = standin_driver();
     void *nccl = standin_load("fakecuda/libnccl.so.2");
     if (library == NULL || nccl == NULL)
         return 1;
@@ -415,27 +411,13 @@ static int prepare_all(void **state)
     *(void **)&stick = dlsym(library, "fakecuda_stick");
     *(void **)&nccl_log = dlsym(nccl, "fakenccl_log");
     *(void **)&nccl_forget = dlsym(nccl, "fakenccl_forget");
-    setenv("XDG_CACHE_HOME", cache, 1);
-    unsetenv("CUDA_VISIBLE_DEVICES");
-    return 0;
-}
-
-static int clear_all(void **state)
-{
-    (void)state;
-    scratch_remove(cache);
     return 0;
 }
 
 int main(void)
 {
-    arf_nvrtc nvrtc;
-    arf_error error = ARF_ERROR_INIT;
-    if (arf_nvrtc_open(&nvrtc, &error) != ARFUSE_OK) {
-        printf("1..1\nok 1 # SKIP %s\n", error.text);
+    if (standin_no_compiler())
         return 0;
-    }
-    arf_nvrtc_close(&nvrtc);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_calls),
         cmocka_unit_test(test_ranks_without_common_memory_meet_by_nccl_before_a_timing),
@@ -448,7 +430,7 @@ int main(void)
         cmocka_unit_test(test_a_space_at_rest_does_not_expire),
         cmocka_unit_test(test_a_start_that_misses_a_rank_ends_at_the_limit),
     };
-    return cmocka_run_group_tests(tests, prepare_all, clear_all);
+    return cmocka_run_group_tests(tests, prepare_all, standin_clear);
 }
 
 #else

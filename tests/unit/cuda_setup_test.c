@@ -24,7 +24,6 @@
 #include "device/trial.h"
 #include "rules/candidates.h"
 #include "support/processes_bootstrap.h"
-#include "support/scratch.h"
 #include "support/standin.h"
 
 static void (*arm)(int);
@@ -486,41 +485,24 @@ static void test_descriptors_refused(void **state)
     expect(&none);
 }
 
-static char cache[SCRATCH_PATH];
-
 /* The stand-in, before anything asks for the real one; and no compiled kernels of the user's. */
 static int prepare_all(void **state)
 {
     (void)state;
-    scratch_make(cache);
-    void *library = standin_load("fakecuda/libcuda.so.1");
+    void *library = standin_driver();
     void *nccl = standin_load("fakecuda/libnccl.so.2");
     if (library == NULL || nccl == NULL)
         return 1;
     *(void **)&arm = dlsym(library, "fakecuda_arm");
     *(void **)&calls = dlsym(library, "fakecuda_calls");
     *(void **)&live = dlsym(library, "fakecuda_live");
-    setenv("XDG_CACHE_HOME", cache, 1);
-    unsetenv("CUDA_VISIBLE_DEVICES");
-    return 0;
-}
-
-static int clear_all(void **state)
-{
-    (void)state;
-    scratch_remove(cache);
     return 0;
 }
 
 int main(void)
 {
-    arf_nvrtc nvrtc;
-    arf_error error = ARF_ERROR_INIT;
-    if (arf_nvrtc_open(&nvrtc, &error) != ARFUSE_OK) {
-        printf("1..1\nok 1 # SKIP %s\n", error.text);
+    if (standin_no_compiler())
         return 0;
-    }
-    arf_nvrtc_close(&nvrtc);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_gpu_each),
         cmocka_unit_test(test_other_ordinals),
@@ -539,7 +521,7 @@ int main(void)
         cmocka_unit_test(test_failures_of_four_with_fabric),
         cmocka_unit_test(test_failures_of_three_with_local_ranks),
     };
-    return cmocka_run_group_tests(tests, prepare_all, clear_all);
+    return cmocka_run_group_tests(tests, prepare_all, standin_clear);
 }
 
 #else

@@ -19,7 +19,6 @@
 
 #include "device/cuda/cuda_device.h"
 #include "support/processes_bootstrap.h"
-#include "support/scratch.h"
 #include "support/standin.h"
 
 static int (*live)(void), (*carveout)(void);
@@ -253,39 +252,21 @@ static void a_gpu_is_shared_only_by_those_who_ask(void **state)
                    .words = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50 (or less) for each"});
 }
 
-static char cache[SCRATCH_PATH];
-
 static int prepare_all(void **state)
 {
     (void)state;
-    scratch_make(cache);
-    void *library = standin_load("fakecuda/libcuda.so.1");
+    void *library = standin_driver();
     if (library == NULL || standin_load("fakenvml/libnvidia-ml.so.1") == NULL)
         return 1;
     *(void **)&live = dlsym(library, "fakecuda_live");
     *(void **)&carveout = dlsym(library, "fakecuda_carveout");
-    setenv("XDG_CACHE_HOME", cache, 1);
-    unsetenv("CUDA_VISIBLE_DEVICES");
-    unsetenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
-    return 0;
-}
-
-static int clear_all(void **state)
-{
-    (void)state;
-    scratch_remove(cache);
     return 0;
 }
 
 int main(void)
 {
-    arf_nvrtc nvrtc;
-    arf_error error = ARF_ERROR_INIT;
-    if (arf_nvrtc_open(&nvrtc, &error) != ARFUSE_OK) {
-        printf("1..1\nok 1 # SKIP %s\n", error.text);
+    if (standin_no_compiler())
         return 0;
-    }
-    arf_nvrtc_close(&nvrtc);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_share_is_known_whether_or_not_the_driver_counts_the_limit_in),
         cmocka_unit_test(what_is_advised_fits),
@@ -295,7 +276,7 @@ int main(void)
         cmocka_unit_test(a_workspace_is_made_where_processes_take_turns),
         cmocka_unit_test(a_gpu_is_shared_only_by_those_who_ask),
     };
-    return cmocka_run_group_tests(tests, prepare_all, clear_all);
+    return cmocka_run_group_tests(tests, prepare_all, standin_clear);
 }
 
 #else
