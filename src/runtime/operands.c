@@ -2,6 +2,7 @@
 /* What a call may pass: everything that would go wrong on the device is refused here. */
 #include <inttypes.h>
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "runtime/workspace.h"
@@ -121,116 +122,126 @@ arfuse_status arf_take_operands(const arfuse_workspace *workspace, arf_pattern p
 
 /* ---- checking -------------------------------------------------------------------------------- */
 
-enum { INPUT, ROUTED, WEIGHTS, INDICES, SHARED, RESIDUAL, GAMMA, RESIDUAL_OUT, NORM_OUT, TENSORS };
-enum { OUTPUTS = RESIDUAL_OUT }; /* from here on */
-static const char *const name_of[TENSORS] = {"input",   "routed",       "weights",
-                                             "indices", "shared",       "residual",
-                                             "gamma",   "residual_out", "norm_out"};
+enum { MOST_TENSORS = 9 };
 
-/* What a call asks of each tensor. Every launch looks at those of every rank it hosts, so what is
- * the same for all ranks is worked out once, and only tensors that the call has are looked at. */
+/* What a call asks of a tensor that it looks at. */
+typedef struct tensor {
+    const char *name;
+    size_t offset; /* of its address in arfuse_operands */
+    int64_t bytes;
+    uintptr_t unaligned; /* bits that an address must not have */
+    bool needed;
+    bool same[2]; /* an input: may be exactly the same as each of the outputs */
+} tensor;
+
+/* Every launch looks at the tensors of every rank it hosts, so what is the same for all ranks is
+ * worked out once. Inputs come first, then one or two outputs. */
 typedef struct demand {
-    int64_t bytes[TENSORS];
-    uintptr_t unaligned[TENSORS];  /* bits that an address must not have */
-    int looked_at[TENSORS], count; /* those of bytes > 0, in order */
-    bool sum_alone, norm_needed;
+    tensor of[MOST_TENSORS];
+    int count, inputs;
 } demand;
 
 /* Where a rank's tensors are; one that is NULL is empty, so it overlaps nothing. */
 typedef struct places {
-    uintptr_t begin[TENSORS], end[TENSORS];
+    uintptr_t begin[MOST_TENSORS], end[MOST_TENSORS];
 } places;
+
+static tensor *ask(demand *call, const char *name, size_t offset, int64_t bytes, int alignment)
+{
+    tensor *t = &call->of[call->count];
+    *t = (tensor){.name = name,
+                  .offset = offset,
+                  .bytes = bytes,
+                  .unaligned = (uintptr_t)alignment - 1,
+                  .needed = true};
+    call->count += bytes > 0; /* else not looked at, and the next one takes its place */
+    return t;
+}
+#define ASK(call, field, bytes, alignment) \
+    ask(call, #field, offsetof(arfuse_operands, field), bytes, alignment)
 
 static void make_demand(const arfuse_workspace *workspace, arf_pattern pattern, int64_t tokens,
                         bool sum_alone, const arfuse_operands *set, demand *call)
 {
     const arf_shape *shape = &workspace->space->spec.shape;
-    const bool finalize = pattern == ARF_FINALIZE;
     const bool norm = shape->rms_norm == ARF_ON && !sum_alone;
-    const bool residual = shape->residual == ARF_ON && !sum_alone;
     const int64_t row = tokens > 0 ? (int64_t)shape->hidden_size * 2 : 0, rows = tokens * row;
-    const int64_t slots = finalize ? tokens * shape->top_k : 0;
+    const int64_t slots = tokens * shape->top_k;
     const int weight = set->weights_type == ARFUSE_WEIGHTS_FP32 ? 4 : 2;
-    *call = (demand){
-        .bytes = {[INPUT] = finalize ? 0 : rows,
-                  [ROUTED] = finalize ? set->routed_rows * row : 0,
-                  [WEIGHTS] = slots * weight,
-                  [INDICES] = slots * 4,
-                  [SHARED] = finalize && shape->shared_expert == ARF_ON ? rows : 0,
-                  [RESIDUAL] = residual ? rows : 0,
-                  [GAMMA] = norm ? row : 0,
-                  [RESIDUAL_OUT] = rows,
-                  [NORM_OUT] = norm ? rows : 0},
-        .sum_alone = sum_alone,
-        .norm_needed = norm,
-    };
-    for (int t = 0; t < TENSORS; t++) {
-        call->unaligned[t] = TENSOR_ALIGNMENT - 1;
-        if (call->bytes[t] > 0)
-            call->looked_at[call->count++] = t;
+    call->count = 0;
+    if (pattern == ARF_ALLREDUCE) {
+        tensor *input = ASK(call, input, rows, TENSOR_ALIGNMENT);
+        input->same[0] = sum_alone;
+        input->same[1] = true;
+    } else {
+        ASK(call, routed, set->routed_rows * row, TENSOR_ALIGNMENT);
+        ASK(call, weights, slots * weight, weight);
+        ASK(call, indices, slots * 4, 4);
+        ASK(call, shared, shape->shared_expert == ARF_ON ? rows : 0, TENSOR_ALIGNMENT);
     }
-    call->unaligned[INDICES] = 4 - 1;
-    call->unaligned[WEIGHTS] = (uintptr_t)weight - 1;
+    tensor *residual =
+        ASK(call, residual, shape->residual == ARF_ON && !sum_alone ? rows : 0, TENSOR_ALIGNMENT);
+    residual->same[0] = true;
+    ASK(call, gamma, norm ? row : 0, TENSOR_ALIGNMENT);
+    call->inputs = call->count;
+    /* Without the norm the sum is all that there is. */
+    ASK(call, residual_out, rows, TENSOR_ALIGNMENT)->needed = !norm;
+    ASK(call, norm_out, norm ? rows : 0, TENSOR_ALIGNMENT);
 }
 
-static void look_at(const arfuse_operands *set, const demand *call, places *at)
+static bool overlap(const places *at, int a, int b)
 {
-    const void *const data[TENSORS] = {
-        [INPUT] = set->input,       [ROUTED] = set->routed,
-        [WEIGHTS] = set->weights,   [INDICES] = set->indices,
-        [SHARED] = set->shared,     [RESIDUAL] = set->residual,
-        [GAMMA] = set->gamma,       [RESIDUAL_OUT] = set->residual_out,
-        [NORM_OUT] = set->norm_out,
-    };
-    for (int i = 0; i < call->count; i++) {
-        const int t = call->looked_at[i];
-        at->begin[t] = (uintptr_t)data[t];
-        at->end[t] = data[t] != NULL ? (uintptr_t)data[t] + (uintptr_t)call->bytes[t] : 0;
-    }
+    return (at->begin[a] < at->end[b]) & (at->begin[b] < at->end[a]);
 }
 
-/* Without the norm the sum is all that there is. */
-static bool is_needed(const demand *call, int t)
-{
-    return t != RESIDUAL_OUT || !call->norm_needed;
-}
-
-/* `out` may be exactly the same tensor as `t`; nothing may overlap in part. */
+/* `out` may be exactly the tensor `t`; nothing may overlap in part. */
 static bool may_be_same(const demand *call, int out, int t)
 {
-    return out == RESIDUAL_OUT ? t == RESIDUAL || (t == INPUT && call->sum_alone)
-                               : out == NORM_OUT && t == INPUT;
+    return t < call->inputs && call->of[t].same[out - call->inputs];
 }
 
-static arfuse_status check_overlap(const demand *call, const places *at, int out, int t, int rank,
-                                   arf_error *error)
+/* Finds the tensors of a rank. Nearly always nothing is wrong with them. */
+static bool is_clean(const demand *call, const arfuse_operands *set, places *at)
 {
-    if (at->begin[out] >= at->end[t] || at->begin[t] >= at->end[out])
-        return ARFUSE_OK;
-    const bool same = may_be_same(call, out, t);
-    if (same && at->begin[out] == at->begin[t])
-        return ARFUSE_OK;
-    return arf_fail(error, ARFUSE_USAGE, "rank %d: operands.%s overlaps operands.%s%s", rank,
-                    name_of[out], name_of[t],
-                    same ? " in part; it may be the same tensor or another one" : "");
+    bool wrong = false;
+    for (int i = 0; i < call->count; i++) {
+        const tensor *t = &call->of[i];
+        const void *data;
+        memcpy(&data, (const char *)set + t->offset, sizeof data);
+        const uintptr_t begin = (uintptr_t)data;
+        at->begin[i] = begin;
+        at->end[i] = begin != 0 ? begin + (uintptr_t)t->bytes : 0;
+        wrong |= ((begin & t->unaligned) != 0) | ((begin == 0) & t->needed);
+    }
+    for (int out = call->inputs; out < call->count; out++) {
+        const uintptr_t begin = at->begin[out], end = at->end[out];
+        for (int i = 0; i < out; i++)
+            if (begin < at->end[i] && at->begin[i] < end)
+                wrong |= !may_be_same(call, out, i) || begin != at->begin[i];
+    }
+    return !wrong;
 }
 
-static arfuse_status check_tensors(const demand *call, const places *at, int rank, arf_error *error)
+/* What is wrong with the tensors of a rank, in words. */
+static arfuse_status name_fault(const demand *call, const places *at, int rank, arf_error *error)
 {
     for (int i = 0; i < call->count; i++) {
-        const int t = call->looked_at[i];
-        if (at->begin[t] == 0 && is_needed(call, t))
-            return arf_fail(error, ARFUSE_USAGE, "rank %d: operands.%s is NULL", rank, name_of[t]);
-        if ((at->begin[t] & call->unaligned[t]) != 0)
+        const tensor *t = &call->of[i];
+        if (at->begin[i] == 0 && t->needed)
+            return arf_fail(error, ARFUSE_USAGE, "rank %d: operands.%s is NULL", rank, t->name);
+        if ((at->begin[i] & t->unaligned) != 0)
             return arf_fail(error, ARFUSE_USAGE,
                             "rank %d: operands.%s is %p, expected an address aligned to %d bytes",
-                            rank, name_of[t], (void *)at->begin[t], (int)call->unaligned[t] + 1);
+                            rank, t->name, (void *)at->begin[i], (int)t->unaligned + 1);
     }
     for (int i = 0; i < call->count; i++)
-        for (int j = i + 1; j < call->count; j++)
-            if (call->looked_at[j] >= OUTPUTS)
-                ARF_TRY(
-                    check_overlap(call, at, call->looked_at[j], call->looked_at[i], rank, error));
+        for (int out = i < call->inputs ? call->inputs : i + 1; out < call->count; out++) {
+            const bool same = may_be_same(call, out, i);
+            if (overlap(at, out, i) && !(same && at->begin[out] == at->begin[i]))
+                return arf_fail(error, ARFUSE_USAGE, "rank %d: operands.%s overlaps operands.%s%s",
+                                rank, call->of[out].name, call->of[i].name,
+                                same ? " in part; it may be the same tensor or another one" : "");
+        }
     return ARFUSE_OK;
 }
 
@@ -251,7 +262,7 @@ static arfuse_status check_numbers(const arfuse_operands *set, int rank, arf_err
 arfuse_status arf_check_operands(const arfuse_workspace *workspace, arf_pattern pattern,
                                  int64_t tokens, bool sum_alone, arf_error *error)
 {
-    demand call = {0};
+    demand call;
     for (int i = 0; i < workspace->team.local_ranks; i++) {
         const arfuse_operands *set = &workspace->operands[i], *before = i > 0 ? set - 1 : NULL;
         const int rank = workspace->team.first_rank + i;
@@ -260,8 +271,8 @@ arfuse_status arf_check_operands(const arfuse_workspace *workspace, arf_pattern 
         if (before == NULL || set->routed_rows != before->routed_rows ||
             set->weights_type != before->weights_type)
             make_demand(workspace, pattern, tokens, sum_alone, set, &call);
-        look_at(set, &call, &at);
-        ARF_TRY(check_tensors(&call, &at, rank, error));
+        if (!is_clean(&call, set, &at))
+            ARF_TRY(name_fault(&call, &at, rank, error));
     }
     return ARFUSE_OK;
 }
