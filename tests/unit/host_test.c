@@ -48,6 +48,31 @@ static arf_shape shape_of(int ranks, int hidden, int top_k)
     return (arf_shape){ranks, hidden, top_k, ARF_ON, ARF_ON, ARF_ON};
 }
 
+/* A device with a space and trial data of so many tokens. */
+typedef struct stand {
+    arf_device *device;
+    arf_shape shape;
+    arf_space *space;
+    arf_trial *trial;
+} stand;
+
+static stand open_stand(int ranks, int hidden, int top_k, int64_t tokens, arf_trial_kind kind,
+                        uint64_t seed)
+{
+    stand s = {.device = open_host(ranks), .shape = shape_of(ranks, hidden, top_k)};
+    arf_error error = ARF_ERROR_INIT;
+    passes(case_space(s.device, &s.shape, tokens, 30, &s.space, &error), &error);
+    passes(arf_trial_create(s.device, &s.shape, tokens, kind, seed, &s.trial, &error), &error);
+    return s;
+}
+
+static void close_stand(stand *s)
+{
+    arf_trial_destroy(s->trial);
+    s->device->ops->space_destroy(s->space);
+    arf_device_close(s->device);
+}
+
 static void bits_equal_the_reference(void **state)
 {
     (void)state;
@@ -107,25 +132,18 @@ static void a_dense_model_has_no_finalize(void **state)
 static void powers_of_two_add_up_to_255(void **state)
 {
     (void)state;
-    arf_device *device = open_host(8);
-    arf_shape shape = shape_of(8, 6144, 2);
+    stand s = open_stand(8, 6144, 2, 4, ARF_TRIAL_COUNT_RANKS, 0);
     arf_error error = ARF_ERROR_INIT;
-    arf_space *space = NULL;
-    arf_trial *trial = NULL;
-    passes(case_space(device, &shape, 4, 30, &space, &error), &error);
-    passes(arf_trial_create(device, &shape, 4, ARF_TRIAL_COUNT_RANKS, 0, &trial, &error), &error);
     for (int protocol = 0; protocol < ARF_SEPARATE; protocol++) {
-        passes(case_call(space, trial, ARF_ALLREDUCE, (arf_protocol)protocol, 0, 4, &error),
+        passes(case_call(s.space, s.trial, ARF_ALLREDUCE, (arf_protocol)protocol, 0, 4, &error),
                &error);
         for (int rank = 0; rank < 8; rank++) {
-            const arf_bf16 *x = arf_trial_operands(trial)[rank].residual_out;
+            const arf_bf16 *x = arf_trial_operands(s.trial)[rank].residual_out;
             for (int i = 0; i < 4 * 6144; i++)
                 assert_true(arf_bf16_to_float(x[i]) == 255.0f);
         }
     }
-    arf_trial_destroy(trial);
-    device->ops->space_destroy(space);
-    arf_device_close(device);
+    close_stand(&s);
 }
 
 static void calls_mix_freely_on_one_space(void **state)
@@ -158,19 +176,13 @@ static void outputs_may_be_in_place_or_left_out(void **state)
 {
     (void)state;
     enum { RANKS = 3, HIDDEN = 72, TOKENS = 11, VALUES = TOKENS * HIDDEN };
-    arf_device *device = open_host(RANKS);
-    arf_shape shape = shape_of(RANKS, HIDDEN, 2);
+    stand s = open_stand(RANKS, HIDDEN, 2, TOKENS, ARF_TRIAL_ADVERSARIAL, 5);
     arf_error error = ARF_ERROR_INIT;
-    arf_space *space = NULL;
-    arf_trial *trial = NULL;
-    passes(case_space(device, &shape, TOKENS, 30, &space, &error), &error);
-    passes(arf_trial_create(device, &shape, TOKENS, ARF_TRIAL_ADVERSARIAL, 5, &trial, &error),
-           &error);
     static arf_bf16 x[VALUES], norm[VALUES], residual[RANKS][VALUES], input[RANKS][VALUES];
     for (int pattern = 0; pattern < 2; pattern++) {
-        arf_launch launch = arf_trial_launch(trial, (arf_pattern)pattern, TOKENS);
+        arf_launch launch = arf_trial_launch(s.trial, (arf_pattern)pattern, TOKENS);
         arf_reference_call call = {
-            (arf_pattern)pattern, shape,          TOKENS, launch.epsilon, launch.weight_bias,
+            (arf_pattern)pattern, s.shape,        TOKENS, launch.epsilon, launch.weight_bias,
             launch.routed_scale,  launch.operands};
         assert_true(arf_reference(&call, x, norm, NULL));
         for (int protocol = 0; protocol < (pattern ? ARF_PROTOCOLS : ARF_SEPARATE); protocol++)
@@ -187,9 +199,9 @@ static void outputs_may_be_in_place_or_left_out(void **state)
                 }
                 arf_launch in_place = launch;
                 in_place.operands = own;
-                passes(case_prepare(space, (arf_protocol)protocol, variant, &in_place, &error),
+                passes(case_prepare(s.space, (arf_protocol)protocol, variant, &in_place, &error),
                        &error);
-                passes(device->ops->launch(space, &in_place, &error), &error);
+                passes(s.device->ops->launch(s.space, &in_place, &error), &error);
                 for (int rank = 0; rank < RANKS; rank++) {
                     assert_memory_equal(input[rank], norm, sizeof norm);
                     assert_memory_equal(residual[rank],
@@ -197,9 +209,7 @@ static void outputs_may_be_in_place_or_left_out(void **state)
                 }
             }
     }
-    arf_trial_destroy(trial);
-    device->ops->space_destroy(space);
-    arf_device_close(device);
+    close_stand(&s);
 }
 
 /* ---- what is refused ------------------------------------------------------------------------ */
@@ -301,60 +311,46 @@ static void the_device_says_what_it_is(void **state)
 static void calls_are_timed_under_both_policies(void **state)
 {
     (void)state;
-    arf_device *device = open_host(2);
-    arf_shape shape = shape_of(2, 512, 2);
+    stand s = open_stand(2, 512, 2, 8, ARF_TRIAL_RANDOM, 1);
     arf_error error = ARF_ERROR_INIT;
-    arf_space *space = NULL;
-    arf_trial *trial = NULL;
-    passes(case_space(device, &shape, 8, 30, &space, &error), &error);
-    passes(arf_trial_create(device, &shape, 8, ARF_TRIAL_RANDOM, 1, &trial, &error), &error);
     for (int policy = 0; policy < ARF_POLICIES; policy++)
         for (int pattern = 0; pattern < ARF_PATTERNS; pattern++) {
-            arf_launch launch = arf_trial_launch(trial, (arf_pattern)pattern, 8);
-            passes(case_prepare(space, ARF_BT, 0, &launch, &error), &error);
+            arf_launch launch = arf_trial_launch(s.trial, (arf_pattern)pattern, 8);
+            passes(case_prepare(s.space, ARF_BT, 0, &launch, &error), &error);
             arf_timing timing = {.calls = policy == ARF_WARM ? 50 : 2,
                                  .policy = (arf_policy)policy};
             double us[2] = {-1, -1};
-            passes(device->ops->time(space, &launch, &timing, us, &error), &error);
+            passes(s.device->ops->time(s.space, &launch, &timing, us, &error), &error);
             assert_true(us[0] > 0 && us[0] < 1e7);
             assert_true(us[1] > 0 && us[1] < 1e7);
-            passes(arf_trial_check(trial, (arf_pattern)pattern, 8, &error), &error);
+            passes(arf_trial_check(s.trial, (arf_pattern)pattern, 8, &error), &error);
         }
-    arf_trial_destroy(trial);
-    device->ops->space_destroy(space);
-    arf_device_close(device);
+    close_stand(&s);
 }
 
 /* Calls of both sizes and protocols in one timing: all of them ran, with the bits of their own. */
 static void a_mixed_segment_is_timed(void **state)
 {
     (void)state;
-    arf_device *device = open_host(2);
-    arf_shape shape = shape_of(2, 512, 2);
+    stand s = open_stand(2, 512, 2, 8, ARF_TRIAL_RANDOM, 1);
     arf_error error = ARF_ERROR_INIT;
-    arf_space *space = NULL;
-    arf_trial *trial = NULL;
-    passes(case_space(device, &shape, 8, 30, &space, &error), &error);
-    passes(arf_trial_create(device, &shape, 8, ARF_TRIAL_RANDOM, 1, &trial, &error), &error);
     for (int policy = 0; policy < ARF_POLICIES; policy++) {
-        arf_launch launch[2] = {arf_trial_launch(trial, ARF_FINALIZE, 8),
-                                arf_trial_launch(trial, ARF_FINALIZE, 1)};
-        passes(case_prepare(space, ARF_BT, 0, &launch[0], &error), &error);
-        passes(case_prepare(space, ARF_LL, 0, &launch[1], &error), &error);
+        arf_launch launch[2] = {arf_trial_launch(s.trial, ARF_FINALIZE, 8),
+                                arf_trial_launch(s.trial, ARF_FINALIZE, 1)};
+        passes(case_prepare(s.space, ARF_BT, 0, &launch[0], &error), &error);
+        passes(case_prepare(s.space, ARF_LL, 0, &launch[1], &error), &error);
         const arf_timing timing = {.calls = 3, .policy = (arf_policy)policy, .launches = 2};
         double us[2] = {-1, -1};
-        passes(arf_trial_poison(trial, &error), &error);
-        passes(device->ops->time(space, launch, &timing, us, &error), &error);
+        passes(arf_trial_poison(s.trial, &error), &error);
+        passes(s.device->ops->time(s.space, launch, &timing, us, &error), &error);
         assert_true(us[0] > 0 && us[0] < 1e7 && us[1] > 0 && us[1] < 1e7);
         /* Only the calls of 8 tokens write the rows behind the first. */
-        passes(arf_trial_check(trial, ARF_FINALIZE, 8, &error), &error);
+        passes(arf_trial_check(s.trial, ARF_FINALIZE, 8, &error), &error);
         launch[1].tokens = 9;
-        assert_int_equal(device->ops->time(space, launch, &timing, us, &error), ARFUSE_USAGE);
+        assert_int_equal(s.device->ops->time(s.space, launch, &timing, us, &error), ARFUSE_USAGE);
         arf_error_clear(&error);
     }
-    arf_trial_destroy(trial);
-    device->ops->space_destroy(space);
-    arf_device_close(device);
+    close_stand(&s);
 }
 
 /* A rank that comes late to a timing is waited for before the clock starts. */
