@@ -185,11 +185,8 @@ static void process(const arfuse_bootstrap *bootstrap, void *context)
     run *r = context;
     arf_team team;
     arf_device *device = NULL;
-    arf_device_options options = {.spec = "host"};
     arf_error error = ARF_ERROR_INIT;
-    arfuse_status status = arf_team_create(bootstrap, 1, &team, &error);
-    if (status == ARFUSE_OK)
-        status = arf_device_open(&options, &team, &device, &error);
+    arfuse_status status = case_host(bootstrap, 1, &team, &device, &error);
     if (status == ARFUSE_OK)
         status = calls(device, r, bootstrap->rank, &error);
     if (status != ARFUSE_OK)

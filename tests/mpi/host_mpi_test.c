@@ -88,10 +88,8 @@ int main(int count, char **arguments)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     arfuse_bootstrap bootstrap = {sizeof bootstrap, NULL, rank, size, allgather, barrier};
-    arf_device_options options = {.spec = "host"};
     arf_error error = ARF_ERROR_INIT;
-    if (arf_team_create(&bootstrap, 1, &team, &error) != ARFUSE_OK ||
-        arf_device_open(&options, &team, &device, &error) != ARFUSE_OK) {
+    if (case_host(&bootstrap, 1, &team, &device, &error) != ARFUSE_OK) {
         printf("not ok 1 - open: %s\n", error.text);
         MPI_Abort(MPI_COMM_WORLD, 1);
     }

@@ -37,14 +37,11 @@ static uint64_t hash_rows(uint64_t hash, const arf_bf16 *rows, size_t count)
 static uint64_t calls(const arf_shape *shape)
 {
     enum { TOKENS = 5 };
-    arfuse_bootstrap alone = ARFUSE_BOOTSTRAP_INIT;
-    arf_device_options options = {.spec = "host"};
     arf_team team;
     arf_device *device = NULL;
     arf_space *space = NULL;
     uint64_t hash = ARF_HASH_INIT;
-    must(arf_team_create(&alone, shape->tp_size, &team, &error));
-    must(arf_device_open(&options, &team, &device, &error));
+    must(case_host(NULL, shape->tp_size, &team, &device, &error));
     must(case_space(device, shape, TOKENS, 300, &space, &error));
     for (int kind = 0; kind < 2; kind++) {
         arf_trial *trial = NULL;

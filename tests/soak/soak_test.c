@@ -100,12 +100,9 @@ static void process(const arfuse_bootstrap *bootstrap, void *context)
     soak *s = context;
     arf_team team;
     arf_device *device = NULL;
-    arf_device_options options = {.spec = "host"};
     arf_error error = ARF_ERROR_INIT;
     uint64_t state = s->seed; /* equal on all ranks */
-    arfuse_status status = arf_team_create(bootstrap, 1, &team, &error);
-    if (status == ARFUSE_OK)
-        status = arf_device_open(&options, &team, &device, &error);
+    arfuse_status status = case_host(bootstrap, 1, &team, &device, &error);
     while (status == ARFUSE_OK) {
         bool more[RANKS], mine = now() < s->end && !atomic_load(&s->failed);
         status = arf_team_allgather(&team, &mine, more, sizeof mine, &error);

@@ -45,6 +45,15 @@ arf_plan case_plan(arf_set set, const arf_shape *shape, arf_pattern pattern, arf
     return plan;
 }
 
+arfuse_status case_host(const arfuse_bootstrap *bootstrap, int local_ranks, arf_team *team,
+                        arf_device **device, arf_error *error)
+{
+    const arfuse_bootstrap alone = ARFUSE_BOOTSTRAP_INIT;
+    const arf_device_options options = {.spec = "host"};
+    ARF_TRY(arf_team_create(bootstrap != NULL ? bootstrap : &alone, local_ranks, team, error));
+    return arf_device_open(&options, team, device, error);
+}
+
 arfuse_status case_space(arf_device *device, const arf_shape *shape, int64_t capacity,
                          double wait_limit_seconds, arf_space **space, arf_error *error)
 {

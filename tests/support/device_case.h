@@ -14,6 +14,11 @@ enum { CASE_VARIANTS = 4 };
 arf_plan case_plan(arf_set set, const arf_shape *shape, arf_pattern pattern, arf_protocol protocol,
                    int variant);
 
+/* The host device, with so many ranks of a team in this process; `bootstrap` NULL: all of them.
+ * `team` must outlive the device. */
+arfuse_status case_host(const arfuse_bootstrap *bootstrap, int local_ranks, arf_team *team,
+                        arf_device **device, arf_error *error);
+
 /* A space with room for `capacity` tokens of every protocol. */
 arfuse_status case_space(arf_device *device, const arf_shape *shape, int64_t capacity,
                          double wait_limit_seconds, arf_space **space, arf_error *error);

@@ -28,14 +28,6 @@ static bool long_run(void)
     return text && strcmp(text, "1") == 0;
 }
 
-static arfuse_status open_team(const arfuse_bootstrap *bootstrap, arf_team *team,
-                               arf_device **device, arf_error *error)
-{
-    arf_device_options options = {.spec = "host"};
-    ARF_TRY(arf_team_create(bootstrap, 1, team, error));
-    return arf_device_open(&options, team, device, error);
-}
-
 static bool all_nan(const arf_bf16 *row, int64_t count)
 {
     for (int64_t i = 0; i < count; i++)
@@ -77,7 +69,7 @@ static void stay_away(const arfuse_bootstrap *bootstrap, void *context)
         if ((expression) != ARFUSE_OK && s->step[0] == '\0')         \
             snprintf(s->step, sizeof s->step, "%.31s", #expression); \
     } while (0)
-    STEP(open_team(bootstrap, &team, &device, &s->error));
+    STEP(case_host(bootstrap, 1, &team, &device, &s->error));
     STEP(case_space(device, &shape, TOKENS, a->limit, &space, &s->error));
     STEP(arf_trial_create(device, &shape, TOKENS, ARF_TRIAL_RANDOM, 1, &trial, &s->error));
     STEP(case_call(space, trial, a->pattern, a->protocol, a->variant, TOKENS, &s->error));
@@ -154,7 +146,7 @@ static void come_late(const arfuse_bootstrap *bootstrap, void *context)
     arf_space *space = NULL;
     arf_trial *trial = NULL;
     arf_shape shape = {3, HIDDEN, 2, ARF_ON, ARF_ON, ARF_ON};
-    STEP(open_team(bootstrap, &team, &device, &s->error));
+    STEP(case_host(bootstrap, 1, &team, &device, &s->error));
     STEP(case_space(device, &shape, TOKENS, a->limit, &space, &s->error));
     STEP(arf_trial_create(device, &shape, TOKENS, ARF_TRIAL_RANDOM, 1, &trial, &s->error));
     for (int call = 0; call < 3; call++) {
@@ -190,7 +182,7 @@ static void want_more(const arfuse_bootstrap *bootstrap, void *context)
     arf_device *device = NULL;
     arf_space *space = NULL;
     arf_shape shape = {3, HIDDEN, 2, ARF_ON, ARF_ON, ARF_ON};
-    STEP(open_team(bootstrap, &team, &device, &s->error));
+    STEP(case_host(bootstrap, 1, &team, &device, &s->error));
     s->launched = case_space(device, &shape, bootstrap->rank == 2 ? 8 : 7, 5, &space, &s->error);
     s->nan = space == NULL;
     arf_device_close(device);
@@ -232,20 +224,17 @@ static int call_until_failure(const arfuse_bootstrap *bootstrap, void *context)
     arf_trial *trial = NULL;
     arf_shape shape = {4, HIDDEN, 2, ARF_ON, ARF_ON, ARF_ON};
     static arf_bf16 x[2][TOKENS * HIDDEN], norm[2][TOKENS * HIDDEN];
-    if (open_team(bootstrap, &team, &device, &error) != ARFUSE_OK ||
+    if (case_host(bootstrap, 1, &team, &device, &error) != ARFUSE_OK ||
         case_space(device, &shape, TOKENS, 1, &space, &error) != ARFUSE_OK ||
         arf_trial_create(device, &shape, TOKENS, ARF_TRIAL_RANDOM, 3, &trial, &error)) {
         snprintf(words, sizeof k->words[0], "%.250s", error.text);
         return KILLED_WRONG;
     }
     /* Every rank's operands are needed for what should come out: a team of one makes them. */
-    arfuse_bootstrap alone = ARFUSE_BOOTSTRAP_INIT;
     arf_team whole;
     arf_device *all = NULL;
     arf_trial *everyone = NULL;
-    arf_device_options options = {.spec = "host"};
-    if (arf_team_create(&alone, 4, &whole, &error) ||
-        arf_device_open(&options, &whole, &all, &error) ||
+    if (case_host(NULL, 4, &whole, &all, &error) ||
         arf_trial_create(all, &shape, TOKENS, ARF_TRIAL_RANDOM, 3, &everyone, &error))
         return KILLED_WRONG;
     for (int pattern = 0; pattern < 2; pattern++) {
@@ -335,7 +324,7 @@ static int call_many_times(const arfuse_bootstrap *bootstrap, void *context)
     arf_space *space = NULL;
     arf_trial *trial = NULL;
     arf_shape shape = {3, HIDDEN, 2, ARF_ON, ARF_ON, ARF_ON};
-    arfuse_status status = open_team(bootstrap, &team, &device, &error);
+    arfuse_status status = case_host(bootstrap, 1, &team, &device, &error);
     if (status == ARFUSE_OK)
         status = case_space(device, &shape, TOKENS, 20, &space, &error);
     if (status == ARFUSE_OK)

@@ -61,15 +61,12 @@ static bool can_be(const pairwise_choice *choice, void *context)
 static arfuse_status run_case(const matrix_case *one, uint64_t seed, arf_error *error)
 {
     static arf_team team;
-    arfuse_bootstrap alone = ARFUSE_BOOTSTRAP_INIT;
-    arf_device_options options = {.spec = "host"};
     arf_device *device = NULL;
     arf_space *space = NULL;
     arf_trial *trial = NULL;
     /* One row more than the call has, where there is room: it must stay as it was. */
     int64_t rows = one->tokens < CAPACITY ? one->tokens + 1 : CAPACITY;
-    ARF_TRY(arf_team_create(&alone, one->shape.tp_size, &team, error));
-    ARF_TRY(arf_device_open(&options, &team, &device, error));
+    ARF_TRY(case_host(NULL, one->shape.tp_size, &team, &device, error));
     arfuse_status status = case_space(device, &one->shape, CAPACITY, 60, &space, error);
     if (status == ARFUSE_OK)
         status = arf_trial_create(device, &one->shape, rows, one->kind, seed, &trial, error);

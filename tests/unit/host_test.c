@@ -28,12 +28,9 @@ static arf_team team; /* outlives the device */
 
 static arf_device *open_host(int local_ranks)
 {
-    arfuse_bootstrap alone = ARFUSE_BOOTSTRAP_INIT;
-    arf_device_options options = {.spec = "host"};
     arf_device *device = NULL;
     arf_error error = ARF_ERROR_INIT;
-    assert_int_equal(arf_team_create(&alone, local_ranks, &team, &error), ARFUSE_OK);
-    assert_int_equal(arf_device_open(&options, &team, &device, &error), ARFUSE_OK);
+    assert_int_equal(case_host(NULL, local_ranks, &team, &device, &error), ARFUSE_OK);
     return device;
 }
 
@@ -365,15 +362,12 @@ static void come_late_to_a_timing(const arfuse_bootstrap *bootstrap, void *conte
     late_case *c = context;
     const int rank = bootstrap->rank;
     arf_error *error = &c->error[rank];
-    arf_device_options options = {.spec = "host"};
     arf_team pair;
     arf_device *device = NULL;
     arf_space *space = NULL;
     arf_trial *trial = NULL;
     arf_shape shape = shape_of(2, 512, 2);
-    arfuse_status status = arf_team_create(bootstrap, 1, &pair, error);
-    if (status == ARFUSE_OK)
-        status = arf_device_open(&options, &pair, &device, error);
+    arfuse_status status = case_host(bootstrap, 1, &pair, &device, error);
     if (status == ARFUSE_OK)
         status = case_space(device, &shape, 8, 30, &space, error);
     if (status == ARFUSE_OK)
