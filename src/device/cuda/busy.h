@@ -5,7 +5,7 @@
  * by two streams or two graphs, are named. device/order.h watches the order in which the host
  * enqueues; this watches what then runs.
  *
- * One word a (process, GPU): processes that share a GPU have one each. Has not run on a GPU yet.
+ * One word a (process, GPU): processes that share a GPU have one each.
  */
 #ifndef ARF_DEVICE_CUDA_BUSY_H
 #define ARF_DEVICE_CUDA_BUSY_H
