@@ -623,13 +623,6 @@ static CUresult fake_elapsed(float *ms, CUevent begin, CUevent end)
     *ms = 1;
     return CUDA_SUCCESS;
 }
-/* Nobody reads what it would have copied. */
-static CUresult fake_copy_on_device(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
-{
-    MAY_FAIL(CUDA_ERROR_LAUNCH_FAILED);
-    (void)to, (void)from, (void)bytes, (void)stream;
-    return CUDA_SUCCESS;
-}
 static CUresult fake_is_capturing(CUstream stream, CUstreamCaptureStatus *status)
 {
     (void)stream;
@@ -760,7 +753,6 @@ SHOWN CUresult cuGetProcAddress_v2(const char *symbol, void **function, int vers
         ENTRY(cuEventDestroy, fake_event_destroy),
         ENTRY(cuEventRecord, fake_record),
         ENTRY(cuEventElapsedTime, fake_elapsed),
-        ENTRY(cuMemcpyDtoDAsync, fake_copy_on_device),
         ENTRY(cuStreamSynchronize, fake_stream_synchronize),
         ENTRY(cuStreamBeginCapture, fake_begin),
         ENTRY(cuStreamEndCapture, fake_end),
