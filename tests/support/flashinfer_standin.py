@@ -20,6 +20,9 @@ import sys
 import types
 from importlib.machinery import SourceFileLoader
 
+# Python takes compiled code for that of a file whose size and second of change are the same.
+sys.dont_write_bytecode = True
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 FIELDS = {
