@@ -108,6 +108,7 @@ arfuse_status arf_confirm(arf_bench *bench, arf_store *store, const arf_fit_opti
  * ------------------------------------------------------------------------------------ */
 
 #define SHIFT_ROUNDS 9
+#define SHIFT_LEAST 3                /* a median of fewer says nothing */
 #define SHIFT_SECONDS 0.05           /* of one timing with all that goes on around its calls */
 #define SHIFT_US 2000.0              /* of one timing */
 #define FIRST_ROUND INT64_C(2000000) /* far from those of points and anchors */
@@ -135,30 +136,34 @@ static arfuse_status choose_calls(arf_bench *bench, const arf_run *run, int *cal
     return ARFUSE_OK;
 }
 
-/* Both policies by turns; NaN where a timing failed or time is out. */
+/* Both policies by turns; NaN where a timing failed or time was out before it said anything. */
 static arfuse_status time_both(arf_bench *bench, const arf_run *run, double deadline,
                                double median[2], arf_error *error)
 {
     double us[2][SHIFT_ROUNDS], seconds;
-    int calls = 1;
+    int calls = 1, rounds = 0;
     bool ran, fatal = false;
     arf_error own = ARF_ERROR_INIT;
     median[0] = median[1] = NAN;
     ARF_TRY(choose_calls(bench, run, &calls, &ran, error));
-    for (int round = 0; round < SHIFT_ROUNDS && ran; round++) {
+    while (ran && rounds < SHIFT_ROUNDS) {
         ARF_TRY(arf_tuner_seconds(bench->tuner, &seconds, error));
-        ran = seconds < deadline;
+        if (seconds >= deadline)
+            break;
         for (int other = 0; other < 2 && ran; other++) {
             arf_run turn = *run;
             turn.other_policy = other == 1;
-            ran = arf_bench_time(bench, &turn, calls, FIRST_ROUND + 1 + round, &us[other][round],
+            ran = arf_bench_time(bench, &turn, calls, FIRST_ROUND + 1 + rounds, &us[other][rounds],
                                  &fatal, &own) == ARFUSE_OK;
         }
+        rounds += ran;
     }
-    if (!ran)
-        return fatal ? arf_fail(error, own.status, "%s", own.text) : ARFUSE_OK;
-    median[0] = arf_median(us[0], SHIFT_ROUNDS);
-    median[1] = arf_median(us[1], SHIFT_ROUNDS);
+    if (fatal)
+        return arf_fail(error, own.status, "%s", own.text);
+    if (!ran || rounds < SHIFT_LEAST)
+        return ARFUSE_OK;
+    median[0] = arf_median(us[0], rounds);
+    median[1] = arf_median(us[1], rounds);
     return ARFUSE_OK;
 }
 
@@ -182,18 +187,22 @@ arfuse_status arf_shift(arf_bench *bench, arf_profile *profile, double deadline,
      * what is left after taking it off is chance. */
     if (bench->tuner->key.link == ARF_LINK_SHM)
         return ARFUSE_OK;
+    int left = profile->routes[ARF_ALLREDUCE].count + profile->routes[ARF_FINALIZE].count;
     for (int p = 0; p < ARF_PATTERNS; p++) {
-        int64_t first = 1;
-        for (int i = 0; i < profile->routes[p].count; i++) {
-            const arf_route *route = &profile->routes[p].route[i];
-            const int64_t tokens = (int64_t)sqrt((double)first * (double)route->max_tokens);
+        const arf_routes *routes = &profile->routes[p];
+        for (int i = 0; i < routes->count; i++, left--) {
+            const arf_route *route = &routes->route[i];
+            const int64_t tokens =
+                (int64_t)sqrt((double)arf_route_first(routes, i) * (double)route->max_tokens);
             const arf_run run = arf_route_run(profile, (arf_pattern)p, tokens);
             double seconds, us[2];
-            first = route->max_tokens + 1;
             ARF_TRY(arf_tuner_seconds(bench->tuner, &seconds, error));
-            if (seconds > deadline)
+            if (seconds > deadline) {
+                arf_voice_note("the budget was spent: %d route%s not timed under both policies",
+                               left, left == 1 ? " was" : "s were");
                 return ARFUSE_OK;
-            ARF_TRY(time_both(bench, &run, deadline, us, error));
+            }
+            ARF_TRY(time_both(bench, &run, seconds + (deadline - seconds) / left, us, error));
             if (!(us[0] > 0 && us[1] > 0)) /* NaN, or lost in the noise of the filler */
                 continue;
             take_shift(us, policy, tokens, &profile->evidence.route[p][i]);

@@ -158,8 +158,17 @@ static arfuse_status finish_shape(const arf_tuner *tuner, const arf_shape *shape
     return status;
 }
 
-/* Of a shape's time; the rest is for confirming the routes. */
-#define SWEEP_SHARE 0.95
+/* What a shape's time keeps for its routes: to confirm them (a reference of 1024 tokens each), to
+ * mix them and to time them under both policies. A run of a minute has ten seconds or so for it. */
+#define CLOSING_SECONDS 20.0
+#define CLOSING_LEAST 0.05 /* of the shape's time */
+#define CLOSING_MOST 0.2
+
+static double sweep_end(double began, double deadline)
+{
+    const double span = deadline - began;
+    return deadline - fmax(CLOSING_LEAST * span, fmin(CLOSING_SECONDS, CLOSING_MOST * span));
+}
 
 static arfuse_status tune_shape(const arf_tuner *tuner, const arf_shape *shape,
                                 const arf_weights *weights, double began, double deadline,
@@ -202,8 +211,8 @@ static arfuse_status tune_shape(const arf_tuner *tuner, const arf_shape *shape,
         arf_voice_note("samples go to %s; those of the run before stay until its profile is stored",
                        store.path);
     if (status == ARFUSE_OK)
-        status = arf_sweep_run(&bench, schedule, &store, &fit,
-                               began + (deadline - began) * SWEEP_SHARE, &out->sweep, error);
+        status = arf_sweep_run(&bench, schedule, &store, &fit, sweep_end(began, deadline),
+                               &out->sweep, error);
     if (status == ARFUSE_OK)
         status = arf_confirm(&bench, &store, &fit, &out->sweep, error);
     if (status == ARFUSE_OK) {

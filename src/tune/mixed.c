@@ -97,8 +97,12 @@ static arfuse_status mix_pattern(arf_bench *bench, arf_profile *profile, arf_pat
     for (int i = 0; i < ARF_MIXED_RUNS; i++)
         run[i] = arf_route_run(profile, pattern, tokens[i]);
     ARF_TRY(arf_tuner_seconds(tuner, &before, error));
-    if (before >= deadline)
+    if (before >= deadline) {
+        arf_voice_note(
+            "the budget was spent: the routes of %s were not timed at mixed token counts",
+            arf_pattern_name(pattern));
         return ARFUSE_OK;
+    }
     /* Brings them all to life, and tells how long a call is. */
     ARF_TRY(play(bench, run, ARF_MIXED_RUNS, FIRST_ROUND, us, ratio, &ran, error));
     ARF_TRY(arf_tuner_seconds(tuner, &now, error));

@@ -117,6 +117,8 @@ check "a slow rank slows all: the same protocol order" \
 run_tune 2 --tp 8 "${shape[@]}" --device model:default --output "$work/short" --budget 3
 check "a short budget: exit 0" [ "$rc" -eq 0 ]
 check "a short budget: says what stays unexplored or unmeasured" says "a larger --budget"
+check "a short budget: keeps enough for the mix and both policies of every route" \
+    [ "$(jq '[.evidence.mixed[]] | length' "$work/short/$file.json") $(jq '[.evidence.routes[][] | select(.shift_tokens == null)] | length' "$work/short/$file.json")" = "2 0" ]
 run_tune 2 --tp 8 "${shape[@]}" --device model:default,noise=0.2 --output "$work/strict" --strict --noise 0.1 --budget 30
 check "noise under --strict: exit 7" [ "$rc" -eq 7 ]
 run_tune 2 "${shape[@]}" --pattern allreduce --device model:default --output "$work/half"
