@@ -127,7 +127,6 @@ void arf_default_routes(const arf_problem *problem, arf_pattern pattern, int64_t
                              [ARF_BT] =
                                  arf_reachable(problem, pattern, ARF_HT, NULL) ? ARF_BT_BOUND : end,
                              [ARF_HT] = end};
-    const int64_t many_from[] = {[ARF_LL] = ARF_LL_MANY, [ARF_BT] = ARF_BT_MANY, [ARF_HT] = 0};
 
     *routes = (arf_routes){.count = 0, .min_tokens = 1};
     for (arf_protocol protocol = ARF_LL; protocol <= ARF_HT; protocol++) {
@@ -137,7 +136,7 @@ void arf_default_routes(const arf_problem *problem, arf_pattern pattern, int64_t
             continue;
         arf_plan many;
         if (arf_many_seed(problem, pattern, protocol, &many)) {
-            const int64_t few = many_from[protocol] - 1;
+            const int64_t few = arf_many_from(pattern, protocol) - 1;
             serve(routes, few < last ? few : last, &plan);
             plan = many;
         }

@@ -85,11 +85,18 @@ static const int bt_reductions[ARF_PATTERNS][5] = {
  * 2048, but 8.7 instead of 7.1 at 16. BT finalize with 384 norm threads: 18.0 instead of 19.9 at
  * 32, 993 instead of 1120 at 2048. The rule for other shapes: 384 is half the packs of that row,
  * two a thread; 512 at most, since LL's single kernel takes 80 registers a thread.
+ *
+ * LL finalize: the single kernel gathers the expert rows in the blocks that wait, which many tokens
+ * pay for. K=8, us, one kernel and two, six blocks of 128 threads a row: 4.24 and 4.94 at 1 token,
+ * 4.52 and 5.48 at 2, 5.71 and 6.04 at 4, 6.84 and 6.51 at 5, 8.09 and 8.03 at 8 (the samples
+ * beside profiles/nvidia-h200-shared-gpu/tp8_h6144_k8_bf16.json).
  */
 static void want_many(seeding *at)
 {
     const int32_t threads = warps_for((at->packs + 1) / 2, 512);
-    if (at->plan.protocol == ARF_LL) {
+    if (at->plan.protocol == ARF_LL && at->pattern == ARF_FINALIZE) {
+        set(at, "kernels", 2);
+    } else if (at->plan.protocol == ARF_LL) {
         set(at, "kernels", 1);
         set(at, "collect_threads", threads);
         set(at, "collect_lanes", 1);
@@ -162,17 +169,14 @@ static void seed_ll_kernels(seeding *at, int kernels, int most)
 }
 
 /*
- * One kernel first for allreduce: measured, us, 3.7 instead of 4.3 at 1 token, 4.0 instead of 4.6
- * at 2, 5.1 instead of 5.3 at 4, 6.1 instead of 6.6 at 6. With an expert gather it is no faster
- * from 4 tokens on (kernels/README.md, "Speed").
+ * One kernel first: measured, allreduce, us, 3.7 instead of 4.3 at 1 token, 4.0 instead of 4.6 at
+ * 2, 5.1 instead of 5.3 at 4, 6.1 instead of 6.6 at 6; finalize as want_many says.
  */
 static void seed_ll(seeding *at)
 {
-    const int first = at->pattern == ARF_ALLREDUCE ? 1 : 2;
-    for (int all = 0; all <= 1; all++) {
-        seed_ll_kernels(at, first, all ? INT32_MAX : 1);
-        seed_ll_kernels(at, 3 - first, all ? INT32_MAX : 1);
-    }
+    for (int all = 0; all <= 1; all++)
+        for (int kernels = 1; kernels <= 2; kernels++)
+            seed_ll_kernels(at, kernels, all ? INT32_MAX : 1);
     arf_plan two = at->seeds->count > 0 ? at->seeds->plan[0] : at->plan;
     for (int i = at->seeds->count - 1; i >= 0; i--) /* what follows publishes by itself */
         if (of(at, &at->seeds->plan[i], "kernels") == 2)
@@ -211,7 +215,8 @@ static void seed_bt(seeding *at)
     static const publish publishes[ARF_PATTERNS][3] = {
         [ARF_ALLREDUCE] = {{8, 128}, {8, 256}, {8, 64}},
         [ARF_FINALIZE] = {{8, 128}, {2, 256}, {4, 128}}};
-    /* 1024 in every FlashInfer preset; otherwise the packs of the token exactly. */
+    /* 1024 in every FlashInfer preset; rows up to H=3584, where TokenSpeed takes 448, their packs
+     * exactly. */
     const int norms[] = {at->packs > 448 ? 1024 : warps_for(at->packs, 1024),
                          warps_for(at->packs, 1024), warps_for((at->packs + 1) / 2, 1024)};
     if (at->problem->set == ARF_SET_ARFUSE && at->pattern == ARF_ALLREDUCE)
@@ -326,6 +331,8 @@ static void seed_unfused(seeding *at)
 
 static void seed_separate(seeding *at)
 {
+    /* Finalizes as BT's publishing kernel does, with nobody to send to: its presets, then other
+     * blocks of whole packs. */
     static const publish publishes[] = {{8, 128}, {4, 128}, {2, 256}, {8, 256}, {8, 64}};
     for (int p = 0; p < LENGTH(publishes); p++)
         for (int all = 1; all >= 0; all--) {
@@ -397,6 +404,14 @@ bool arf_first_seed(const arf_problem *problem, arf_pattern pattern, arf_protoco
     return seeds.count > 0;
 }
 
+/* Where what want_many gives begins to win there. */
+int64_t arf_many_from(arf_pattern pattern, arf_protocol protocol)
+{
+    if (protocol == ARF_BT)
+        return 32;
+    return pattern == ARF_ALLREDUCE ? 8 : 5;
+}
+
 bool arf_many_seed(const arf_problem *problem, arf_pattern pattern, arf_protocol protocol,
                    arf_plan *plan)
 {
@@ -404,10 +419,6 @@ bool arf_many_seed(const arf_problem *problem, arf_pattern pattern, arf_protocol
     arf_plan few;
     if (problem->set != ARF_SET_ARFUSE || (protocol != ARF_LL && protocol != ARF_BT) ||
         !arf_first_seed(problem, pattern, protocol, &few))
-        return false;
-    /* LL's single kernel gathers expert rows in the finalize pattern, and was not timed there with
-     * this block; BT's norm is the same kernel in both patterns. */
-    if (protocol == ARF_LL && pattern == ARF_FINALIZE)
         return false;
     seeds.count = 0;
     seeding at = {problem, pattern, few, &seeds, problem->shape.hidden_size / 8};

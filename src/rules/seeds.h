@@ -18,10 +18,9 @@ void arf_plans_add(const arf_problem *problem, arf_pattern pattern, const arf_pl
 bool arf_first_seed(const arf_problem *problem, arf_pattern pattern, arf_protocol protocol,
                     arf_plan *plan);
 
-/* The best guess for calls of many tokens, from ARF_LL_MANY or ARF_BT_MANY on; false when none is
- * known, or none is legal, that differs from the best guess for few. */
-#define ARF_LL_MANY 8
-#define ARF_BT_MANY 32
+/* The best guess for calls of many tokens, from arf_many_from on; false when none is known, or none
+ * is legal, that differs from the best guess for few. */
+int64_t arf_many_from(arf_pattern pattern, arf_protocol protocol); /* of LL and BT */
 bool arf_many_seed(const arf_problem *problem, arf_pattern pattern, arf_protocol protocol,
                    arf_plan *plan);
 

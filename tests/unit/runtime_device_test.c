@@ -235,7 +235,7 @@ static void calls_name_themselves_to_a_profiler(void **state)
         assert_int_equal(recorded.ranges, profiled);
         assert_int_equal(recorded.launched_in_range, profiled);
         if (profiled) {
-            assert_string_equal(recorded.range, "finalize moe_out M=3 ll, route 1 of 1");
+            assert_string_equal(recorded.range, "finalize moe_out M=3 ll, route 1 of 2");
             call.tokens = 100; /* one range, whatever the pieces */
             call.site = ARFUSE_SITE_NONE;
             assert_int_equal(arfuse_allreduce(workspace, &call, &operands, &error), ARFUSE_OK);
