@@ -20,7 +20,8 @@ static arfuse_status visit_held_out(arf_course *s, int64_t tokens, double second
                                .noise_aim = s->bench->tuner->options->noise_aim,
                                .seconds = seconds,
                                .deadline = s->deadline,
-                               .first_round = 0};
+                               .first_round = 0,
+                               .drop_lost = true};
     arf_point point;
     ARF_TRY(arf_course_measure(s, tokens, lanes, &effort, &point, error));
     *reached = !point.out_of_time;

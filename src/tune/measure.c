@@ -44,6 +44,8 @@ static int bound_calls(int calls, double wall)
  * wide one (outliers among few rounds) would look like a tie to whoever fits. */
 #define LOST 1.15
 #define LOST_WIDTH 0.05
+/* Behind by this much no width is a tie: the fit takes none for more than 20 % (fit/segments.c). */
+#define FAR_BEHIND 1.5
 
 static double best_median(const arf_lane *lane, int lanes)
 {
@@ -54,12 +56,17 @@ static double best_median(const arf_lane *lane, int lanes)
     return best;
 }
 
-static bool settled(const arf_lane *lane, double best, double aim)
+static bool has_lost(const arf_lane *lane, double best)
 {
     double low, high;
     arf_median_interval(lane->us, lane->rounds, &low, &high);
-    const double width = arf_half_width(lane->us, lane->rounds);
-    return width <= aim || (low > LOST * best && width <= LOST_WIDTH);
+    return low > FAR_BEHIND * best ||
+           (low > LOST * best && arf_half_width(lane->us, lane->rounds) <= LOST_WIDTH);
+}
+
+static bool settled(const arf_lane *lane, double best, double aim)
+{
+    return arf_half_width(lane->us, lane->rounds) <= aim || has_lost(lane, best);
 }
 
 /* ---- order -------------------------------------------------------------------------------------
@@ -255,13 +262,15 @@ arfuse_status arf_measure(arf_bench *bench, arf_pattern pattern, int64_t tokens,
             continue;
         if (s.spent >= effort->seconds)
             break;
-        if (round + 1 < effort->least_rounds)
+        const bool enough = round + 1 >= effort->least_rounds;
+        if (!enough && !effort->drop_lost)
             continue;
         const double best = best_median(lane, lanes);
         int left = 0;
         for (int i = 0; i < lanes; i++)
-            left += open[i] = open[i] && lane[i].status == ARFUSE_OK &&
-                              !settled(&lane[i], best, effort->noise_aim);
+            left += open[i] =
+                open[i] && lane[i].status == ARFUSE_OK &&
+                !(enough ? settled(&lane[i], best, effort->noise_aim) : has_lost(&lane[i], best));
         if (left == 0)
             break;
     }

@@ -33,6 +33,8 @@ typedef struct arf_effort {
     double seconds;                /* rounds end when this is spent, but not before the third */
     double deadline;               /* seconds since the run began; nothing starts after it */
     int64_t first_round;           /* number of the first round, so that no two are alike */
+    bool drop_lost; /* a lane that has lost clearly is timed no more once it has the fewest rounds;
+                       not where lanes are compared round by round */
 } arf_effort;
 
 /* What a point came to. */

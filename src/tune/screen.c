@@ -116,7 +116,8 @@ static arfuse_status halve(arf_course *s, arf_protocol protocol, int64_t tokens,
                                    .timing_us = SCREEN_TIMING_US,
                                    .seconds = INFINITY,
                                    .deadline = deadline,
-                                   .first_round = first_round};
+                                   .first_round = first_round,
+                                   .drop_lost = true};
         arf_point point;
         status = arf_course_measure(s, tokens, lanes, &effort, &point, error);
         if (status != ARFUSE_OK)

@@ -137,7 +137,8 @@ static arfuse_status visit(arf_course *s, int64_t tokens, double seconds, bool *
                                .noise_aim = s->bench->tuner->options->noise_aim,
                                .seconds = seconds,
                                .deadline = s->deadline,
-                               .first_round = 0};
+                               .first_round = 0,
+                               .drop_lost = true};
     ARF_TRY(arf_course_measure(s, tokens, lanes, &effort, &point, error));
     arf_course_note_failures(s, tokens, lanes);
     if (point.out_of_time) {
