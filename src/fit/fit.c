@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fit/gaps.h"
 #include "fit/segments.h"
 #include "fit/stats.h"
 #include "fit/table.h"
@@ -264,6 +265,9 @@ arfuse_status arf_fit(const arf_samples *samples, arf_pattern pattern,
 
 /* Two points closer than this need no other between them when the noise hides their order. */
 #define CLOSE_ENOUGH 1.05
+/* Gaps inside routes are asked for a few at a time: what one shows may move a bound, which goes
+ * first, or make another gap worth less. */
+#define GAPS_AT_ONCE 4
 
 /* The geometric middle of two points, when it lies strictly between them. */
 static int64_t middle_of(int64_t low, int64_t high)
@@ -339,6 +343,16 @@ static void wish_around(wish_list *list, const change *at)
     }
 }
 
+static void wish_in_gaps(wish_list *list, const arf_segment *segments, int routes)
+{
+    arf_gap gaps[GAPS_AT_ONCE];
+    const int count = arf_gaps(list->table, segments, routes, gaps, GAPS_AT_ONCE);
+    for (int i = 0; i < count; i++) {
+        const change none = {.left = gaps[i].candidate, .right = gaps[i].candidate};
+        wish(list, &none, gaps[i].low, gaps[i].high);
+    }
+}
+
 arfuse_status arf_fit_wanted(const arf_samples *samples, arf_pattern pattern,
                              const arf_fit_options *options, int64_t *tokens, int room, int *count,
                              arf_error *error)
@@ -353,6 +367,8 @@ arfuse_status arf_fit_wanted(const arf_samples *samples, arf_pattern pattern,
         change at = change_after(table, &segments[i]);
         wish_around(&list, &at);
     }
+    if (list.count == 0)
+        wish_in_gaps(&list, segments, routes);
     arf_table_free(table);
     *count = list.count;
     return ARFUSE_OK;

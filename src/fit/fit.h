@@ -22,8 +22,8 @@ typedef struct arf_fit_options {
     const arf_weights *weights;
     uint64_t seed; /* of the bootstrap intervals */
 } arf_fit_options;
-#define ARF_FIT_OPTIONS_INIT      \
-    {                             \
+#define ARF_FIT_OPTIONS_INIT       \
+    {                              \
         0.0005, ARF_FIXED, NULL, 1 \
     }
 
@@ -49,9 +49,10 @@ arfuse_status arf_fit_profile(const arf_samples *samples, const arf_fit_options 
                               arf_profile **profile, arf_error *error);
 
 /*
- * Where another measurement would sharpen a bound: token counts strictly inside intervals of
- * neighbouring points whose winners differ. *count is how many were written (0: all exact or inside
- * the noise). Fails as arf_fit.
+ * Where another measurement would help, most urgent first. Bounds come first: token counts strictly
+ * inside intervals of neighbouring points whose winners differ. Once all are exact or inside the
+ * noise: the middles of gaps inside routes where a rival may be ahead unseen (gaps.c). *count is
+ * how many were written; 0: nothing is left in doubt. Fails as arf_fit.
  */
 arfuse_status arf_fit_wanted(const arf_samples *samples, arf_pattern pattern,
                              const arf_fit_options *options, int64_t *tokens, int room, int *count,

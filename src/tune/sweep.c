@@ -27,8 +27,9 @@ static double screen_share(const arf_bench *bench)
 /* A finalize call moves K + 1 rows where an allreduce call moves one. */
 static const double pattern_weight[ARF_PATTERNS] = {2, 3};
 
-/* Refining ends after this many passes over both sides of every bound: 8192 is 2^13. */
-#define REFINE_PASSES 14
+/* Refining ends after this many passes: 8192 is 2^13, so 14 make every bound exact; the others are
+ * for gaps inside routes, a few points each. */
+#define REFINE_PASSES 56
 #define REFINE_ROOM 16
 
 /*
@@ -180,7 +181,8 @@ static arfuse_status climb_ladder(arf_course *s, arf_error *error)
     return ARFUSE_OK;
 }
 
-/* Between points whose winners differ, until bounds are exact, inside the noise, or time is out. */
+/* Between points whose winners differ, until bounds are exact or inside the noise, and then where a
+ * rival is close; until nothing is in doubt or time is out. */
 static arfuse_status refine(arf_course *s, arf_error *error)
 {
     for (int pass = 0; pass < REFINE_PASSES; pass++) {

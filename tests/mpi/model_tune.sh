@@ -41,7 +41,7 @@ protocols() { # NAME PATTERN: "ll bt ht"
 
 # ---- regret over seeds ---------------------------------------------------------------------------
 
-regret() { # MODEL NOISE SEEDS ROUTES GEOMEAN WORST
+regret() { # MODEL NOISE SEEDS ROUTES GEOMEAN WORST [SHARE OF BOUNDS]
     local seed model judged status=0
     : >"$work/seen"
     for seed in $(seq 1 "$3"); do
@@ -56,10 +56,10 @@ regret() { # MODEL NOISE SEEDS ROUTES GEOMEAN WORST
         rm -rf "$work/regret"
     done
     # fields: seed S: PATTERN routes N geomean X worst Y at M bounds N right N
-    awk -v routes="$4" -v geomean="$5" -v worst="$6" -v wanted=$((2 * $3)) '
+    awk -v routes="$4" -v geomean="$5" -v worst="$6" -v wanted=$((2 * $3)) -v share="${7:-0.95}" '
         $1 == "seed" { lines++; bounds += $13; right += $15; bad += $5 > routes || $7 > geomean || $9 > worst }
         END { printf "%d of %d outside the limits, %d of %d bounds right\n", bad, lines, right, bounds
-              exit !(lines == wanted && bad == 0 && bounds > 0 && right >= 0.95 * bounds) }' \
+              exit !(lines == wanted && bad == 0 && bounds > 0 && right >= share * bounds) }' \
         "$work/seen" >"$work/summary" || status=1
     cat "$work/summary" >>"$work/seen"
     sed 's/^/# /' "$work/summary"
@@ -74,6 +74,12 @@ check $? "noise 5 %, $((seeds / 5)) seeds: the same five times as wide"
 # screening cannot follow it all the way; this is how far they do.
 regret $fixtures/shifting.json 0.01 $((seeds / 5)) 8 0.006 0.06
 check $? "optima that move with M, $((seeds / 5)) seeds: regret at most 0.6 % in the mean, eight routes"
+
+# A staircase whose steps lie right behind the ladder's points: HT is ahead at all of them from 512 on
+# and half as fast as BT between some. Without a look between them the routes lose 1.7 % on average and
+# 50 % at worst; where two times cross again and again there is more than one right bound.
+regret $fixtures/stairs.json 0.01 $((seeds / 5)) 8 0.006 0.30 0.5
+check $? "steps between the ladder's points, $((seeds / 5)) seeds: regret at most 0.6 % in the mean, eight routes"
 
 # ---- determinism and cost ------------------------------------------------------------------------
 

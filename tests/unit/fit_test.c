@@ -103,21 +103,23 @@ static void test_refining_makes_it_exact(void **state)
 {
     (void)state;
     arf_samples *samples = two_lines();
+    arf_fit_result result = fit(samples);
     int64_t wanted[8];
-    int asked = 0;
-    for (;;) {
-        int count = wanted_of(samples, wanted, 8);
-        if (count == 0)
-            break;
+    int halves = 0, others = 0, count;
+    while ((count = wanted_of(samples, wanted, 8)) > 0) {
+        const bool exact = result.evidence[0].bound_high - result.evidence[0].bound_low <= 2;
         for (int i = 0; i < count; i++) {
+            if (!exact) /* nothing comes before the bound */
+                assert_in_range(wanted[i], 17, 31);
             samples_add_equal(samples, wanted[i], ARF_LL, ll_us(wanted[i]));
             samples_add_equal(samples, wanted[i], ARF_BT, bt_us(wanted[i]));
-            asked++;
+            halves += !exact;
+            others += exact;
         }
-        assert_true(asked < 20);
+        result = fit(samples);
+        assert_true(others < 20);
     }
-    assert_in_range(asked, 1, 6); /* 16..32 by halves */
-    arf_fit_result result = fit(samples);
+    assert_in_range(halves, 1, 6); /* 16..32 by halves */
     assert_int_equal(result.routes.count, 2);
     assert_in_range(result.routes.route[0].max_tokens, 24, 25);
     assert_true(result.evidence[0].bound_high - result.evidence[0].bound_low <= 2);
@@ -162,8 +164,81 @@ static void test_noise_makes_no_islands(void **state)
     arf_fit_result result = fit(samples);
     assert_int_equal(result.routes.count, 1);
     expect_route(&result, 0, 1024, ARF_LL);
+    /* A tie may hide anything between its points, so some are asked for; but they come to an end
+     * and make no island either. */
     int64_t wanted[8];
-    assert_int_equal(wanted_of(samples, wanted, 8), 0);
+    int asked = 0, count;
+    while ((count = wanted_of(samples, wanted, 8)) > 0) {
+        for (int i = 0; i < count; i++, asked++) {
+            samples_add(samples, wanted[i], &ll, 5.00, 0.02);
+            samples_add(samples, wanted[i], &bt, asked % 2 == 1 ? 4.98 : 5.02, 0.02);
+        }
+        assert_true(asked < 80);
+    }
+    result = fit(samples);
+    assert_int_equal(result.routes.count, 1);
+    arf_samples_free(samples);
+}
+
+/* Blocks of 32 tokens: at the ladder's points LL is ahead of BT by 4 % or more, right behind them
+ * it is not. */
+static double staircase_us(int64_t tokens)
+{
+    return 2.0 + 0.1 * (double)((tokens + 31) / 32 * 32);
+}
+static double ramp_us(int64_t tokens)
+{
+    return 1.04 * (2.0 + 0.1 * (double)tokens);
+}
+
+static void add_stairs(arf_samples *samples, int64_t tokens)
+{
+    samples_add_equal(samples, tokens, ARF_LL, staircase_us(tokens));
+    samples_add_equal(samples, tokens, ARF_BT, ramp_us(tokens));
+}
+
+static void test_steps_between_the_points_are_found(void **state)
+{
+    (void)state;
+    arf_samples *samples = samples_empty();
+    for (int64_t tokens = 32; tokens <= 1024; tokens *= 2)
+        add_stairs(samples, tokens);
+    arf_fit_result result = fit(samples);
+    assert_int_equal(result.routes.count, 1);
+    expect_route(&result, 0, 1024, ARF_LL);
+    int64_t wanted[8];
+    int count, asked = 0;
+    while ((count = wanted_of(samples, wanted, 8)) > 0) {
+        for (int i = 0; i < count; i++, asked++)
+            add_stairs(samples, wanted[i]);
+        assert_true(asked < 80);
+    }
+    result = fit(samples);
+    assert_true(result.routes.count >= 3);
+    assert_int_equal(result.routes.route[arf_route_of(&result.routes, 40)].plan.protocol, ARF_BT);
+    assert_int_equal(result.routes.route[arf_route_of(&result.routes, 80)].plan.protocol, ARF_BT);
+    arf_samples_free(samples);
+}
+
+/* BT is behind LL by 60 % but for the gap 64..128: nothing else is in doubt, and that is asked for
+ * by its middle. */
+static void test_only_close_rivals_are_doubted(void **state)
+{
+    (void)state;
+    arf_samples *samples = samples_empty();
+    for (int i = 0; i < POINTS; i++) {
+        const bool close = ladder[i] == 64 || ladder[i] == 128;
+        samples_add_equal(samples, ladder[i], ARF_LL, 5.0);
+        samples_add_equal(samples, ladder[i], ARF_BT, close ? 5.5 : 8.0);
+    }
+    int64_t wanted[8];
+    assert_int_equal(wanted_of(samples, wanted, 8), 1);
+    assert_int_equal(wanted[0], 91);
+    /* Of another tuning of its own protocol there is no doubt, however close. */
+    arf_plan other = samples_plan(ARF_LL, 1);
+    for (int i = 0; i < POINTS; i++)
+        samples_add(samples, ladder[i], &other, 5.1, 0.0);
+    assert_int_equal(wanted_of(samples, wanted, 8), 1);
     arf_samples_free(samples);
 }
 
@@ -518,6 +593,8 @@ int main(void)
         cmocka_unit_test(test_refining_makes_it_exact),
         cmocka_unit_test(test_same_answer_in_any_order),
         cmocka_unit_test(test_noise_makes_no_islands),
+        cmocka_unit_test(test_steps_between_the_points_are_found),
+        cmocka_unit_test(test_only_close_rivals_are_doubted),
         cmocka_unit_test(test_a_route_has_its_price),
         cmocka_unit_test(test_ties_go_to_the_fallback_tuning),
         cmocka_unit_test(test_wide_noise_excuses_nothing),

@@ -59,6 +59,26 @@ static void test_truth_grows_with_tokens(void **state)
     assert_true(default_truth(ARF_ALLREDUCE, ARF_LL, 0) == 0.0);
 }
 
+static double ht_truth(const arf_model *model, int64_t tokens)
+{
+    arf_plan plan = model_plan(ARF_ALLREDUCE, ARF_HT);
+    return arf_model_time(model, &model_shape, ARF_WARM, ARF_ALLREDUCE, &plan, NULL, tokens);
+}
+
+/* A part of a block takes as long as a whole one. */
+static void test_stairs(void **state)
+{
+    (void)state;
+    arf_model model;
+    arf_error error = ARF_ERROR_INIT;
+    if (arf_model_load(MODEL_FIXTURES "stairs.json", &model, &error) != ARFUSE_OK)
+        fail_msg("%s", error.text);
+    assert_true(model.curve[ARF_ALLREDUCE][ARF_HT].stair_tokens == 512);
+    assert_true(ht_truth(&model, 512) < ht_truth(&model, 513));
+    assert_true(ht_truth(&model, 513) == ht_truth(&model, 1024));
+    assert_true(ht_truth(&model, 1) == ht_truth(&model, 512));
+}
+
 static void test_separate_includes_its_follower(void **state)
 {
     (void)state;
@@ -308,6 +328,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_protocol_has_its_range),
         cmocka_unit_test(test_truth_grows_with_tokens),
+        cmocka_unit_test(test_stairs),
         cmocka_unit_test(test_separate_includes_its_follower),
         cmocka_unit_test(test_fallback_is_good_but_not_best),
         cmocka_unit_test(test_noise_is_a_function),

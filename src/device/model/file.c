@@ -80,12 +80,14 @@ static arfuse_status read_curve(const arf_json_value *value, arf_pattern pattern
                                 arf_protocol protocol, arf_model_curve *curve, arf_error *error)
 {
     static const char *const members[] = {"floor_us",  "link_us_per_mib", "memory_us_per_mib",
-                                          "decode_us", "knobs",           NULL};
+                                          "decode_us", "stair_tokens",    "knobs",
+                                          NULL};
     ARF_TRY(arf_json_object(value, members, error));
     ARF_TRY(take_number(value, "floor_us", 1e-3, 1e9, &curve->floor_us, error));
     ARF_TRY(take_number(value, "link_us_per_mib", 0.0, 1e9, &curve->link_us_per_mib, error));
     ARF_TRY(take_number(value, "memory_us_per_mib", 0.0, 1e9, &curve->memory_us_per_mib, error));
     ARF_TRY(take_number(value, "decode_us", 0.0, 1e9, &curve->decode_us, error));
+    ARF_TRY(take_integer(value, "stair_tokens", 1, ARF_MAX_TOKENS, &curve->stair_tokens, error));
     return read_knobs(value, pattern, protocol, curve, error);
 }
 

@@ -135,7 +135,9 @@ double arf_model_time(const arf_model *model, const arf_shape *shape, arf_policy
     if (tokens <= 0)
         return 0.0;
     const arf_model_curve *curve = &model->curve[pattern][plan->protocol];
-    double mib = (double)tokens * shape->hidden_size * 2.0 / MIB;
+    const int64_t stair = curve->stair_tokens > 1 ? curve->stair_tokens : 1;
+    const int64_t served = (tokens + stair - 1) / stair * stair;
+    double mib = (double)served * shape->hidden_size * 2.0 / MIB;
     double us = curve->floor_us +
                 curve->link_us_per_mib * link_factor(shape, plan->protocol) * mib +
                 curve->memory_us_per_mib * memory_factor(shape, pattern, plan->protocol) * mib;

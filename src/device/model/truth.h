@@ -7,7 +7,9 @@
  *
  *     us = (floor_us + link_us_per_mib * link MiB + memory_us_per_mib * memory MiB) * (1 + penalty)
  *
- * with the byte counts of the floors in design.md section 4 (one rank a GPU), and
+ * with the byte counts of the floors in design.md section 4 (one rank a GPU), of M rounded up to a
+ * whole number of `stair_tokens` (kernels that serve blocks of tokens take as long for a part of
+ * one), and
  *
  *     penalty = sum over the knobs of cost * d^2 / (1 + d^2)
  *     d       = log2(1 + value) - log2(1 + best) - per_octave * log2(M)
@@ -32,6 +34,7 @@ typedef struct arf_model_curve {
     double floor_us;
     double link_us_per_mib, memory_us_per_mib;
     double decode_us;                   /* what a cold cache adds under the decode policy */
+    int64_t stair_tokens;               /* 1, or 0: the time rises with every token */
     arf_model_knob knob[ARF_MAX_KNOBS]; /* in the order of the `arfuse` knob table */
 } arf_model_curve;
 
