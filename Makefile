@@ -90,7 +90,7 @@ gpu_src := $(if $(with_cuda),$(wildcard tests/gpu/*_test.c))
 gpu_helper_src := $(filter-out %_test.c,$(wildcard tests/gpu/*.c)) tests/support/pairwise.c
 bench_src := $(wildcard tests/bench/*_bench.c)
 bench_helper_src := tests/bench/floor.c
-gpu_bench_src := $(wildcard tests/bench/gpu/*.c) $(bench_helper_src) tests/support/processes_bootstrap.c
+gpu_bench_src := $(filter-out %/forked_tune.c,$(wildcard tests/bench/gpu/*.c)) $(bench_helper_src) tests/support/processes_bootstrap.c
 fuzz_src := $(wildcard tests/fuzz/*_fuzz.c)
 helper_src := $(wildcard tests/support/*.c)
 fakecuda := $(if $(with_cuda),$(addprefix $(BUILD)/tests/fakecuda/,libcuda.so.1 libnccl.so.2))
@@ -115,7 +115,7 @@ all: $(programs) $(libraries) $(examples)
 lib: $(libraries)
 tests: all $(units) $(mpis) $(gpus) $(replays) $(BUILD)/tests/libfault.so \
   $(BUILD)/tests/interleave_test $(BUILD)/tests/soak_test $(BUILD)/tests/emulator_test \
-  $(BUILD)/tests/gpu_bench $(if $(with_cuda),$(BUILD)/tests/check_kernels)
+  $(BUILD)/tests/gpu_bench $(BUILD)/tests/forked_tune $(if $(with_cuda),$(BUILD)/tests/check_kernels)
 
 .SECONDARY:
 
@@ -233,6 +233,16 @@ $(BUILD)/tests/%_test: $(OBJ)/tests/gpu/%_test.o $(call object,$(gpu_helper_src)
 	$(quiet)$(CC) -o $@ $^ $(LDFLAGS_ALL) $(LIBS)
 
 $(BUILD)/tests/gpu_bench: $(call object,$(gpu_bench_src)) $(OBJ)/libtune.a $(OBJ)/libcore.a
+	$(call say,LINK,$@)
+	$(quiet)mkdir -p $(@D)
+	$(quiet)$(CC) -o $@ $^ $(LDFLAGS_ALL) $(LIBS)
+
+# The tuner itself; its main has another name there.
+$(OBJ)/tune_main.o: $(OBJ)/src/tune/main.o
+	$(quiet)objcopy --redefine-sym main=arf_tune_main $< $@
+
+$(BUILD)/tests/forked_tune: $(call object,$(addprefix tests/,bench/gpu/forked_tune.c bench/gpu/forked.c \
+  support/processes_bootstrap.c)) $(OBJ)/tune_main.o $(OBJ)/libtune.a $(OBJ)/libcore.a
 	$(call say,LINK,$@)
 	$(quiet)mkdir -p $(@D)
 	$(quiet)$(CC) -o $@ $^ $(LDFLAGS_ALL) $(LIBS)

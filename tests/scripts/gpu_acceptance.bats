@@ -10,7 +10,7 @@ setup() {
     mkdir -p "$stand/tests" "$stand/examples" "$BATS_TEST_TMPDIR/bin"
     for program in host_test soak_test host_failure_test gpu_protocols_test gpu_workspace_test \
         gpu_runtime_test gpu_skew_test gpu_faults_test gpu_processes_test gpu_late_test gpu_library_test gpu_bench \
-        compile_bench; do
+        compile_bench forked_tune; do
         program "tests/$program" 'echo "ok 1 - fine"; echo "1..1"'
     done
     for program in three_layers decode_loop; do
@@ -84,11 +84,42 @@ inside() { tar -xzOf "$BATS_TEST_TMPDIR/out/gpu-acceptance.tar.gz" "gpu-acceptan
     echo "$output"
     [ "$status" -eq 0 ]
     called '^mpirun -n 4 .*/arfuse-tune --device cuda --tp 4 --hidden 4096 --topk 8'
-    called '^gpu_processes_test --spread --ranks 4 '
+    called '^gpu_processes_test --spread --ranks 4 --only bits,times,failures$'
+    called '^gpu_processes_test --spread --ranks 4 --local 2 --only bits$'
+    called '^gpu_processes_test --spread --ranks 4 --only paused,stopped,dead$'
+    called '^gpu_processes_test --spread --ranks 4 --only stress --stress-calls 1000000$'
+    called '^mpirun -n 4 .*/arfuse-tune --device cuda --tp 8 --gpu-sharing .*--tokens 1,8,64,512 '
     called '^gpu_late_test --spread --ranks 4$'
     called '^gpu_library_test --ranks 4$'
     called '^gpu_bench --device cuda --tp 4 --processes 4 --hidden 4096 --topk 8 --profile .*\.json '
-    not_called 'gpu-sharing'
+    not_called '--tp 4 .*gpu-sharing'
+    [ "$(inside summary.txt | grep -c ' passed ')" -eq 23 ]
+}
+
+@test "several GPUs and no launcher: the tuner forks its processes" {
+    gpus 2
+    rm "$BATS_TEST_TMPDIR/bin/mpirun"
+    mkdir "$BATS_TEST_TMPDIR/tools"
+    for tool in bash env dirname cat date mktemp mkdir rm grep sed awk tail cut tr tee timeout find nproc uname git tar \
+        id wc cp basename seq; do
+        ln -s "$(command -v "$tool")" "$BATS_TEST_TMPDIR/tools"
+    done
+    PATH=$BATS_TEST_TMPDIR/bin:$BATS_TEST_TMPDIR/tools accept --only probe,team-verify,tune,check
+    echo "$output"
+    called '^forked_tune 2 --device cuda --tp 2 --probe '
+    called '^forked_tune 2 --device cuda --tp 4 --gpu-sharing '
+    called '^forked_tune 2 --device cuda --tp 2 --hidden 6144 --topk 10 --budget 90 '
+    not_called '^arfuse-tune'
+}
+
+@test "chosen steps alone: by beginnings of names, and no table of the others" {
+    gpus 2
+    accept --only probe,team-bits,compile
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(inside summary.txt | grep -c ' passed ')" -eq 4 ]
+    [ "$(wc -l <"$BATS_TEST_TMPDIR/calls")" -eq 5 ] # mpirun and what it starts
+    [ "$(tar -tzf "$BATS_TEST_TMPDIR/out/gpu-acceptance.tar.gz" | grep -c 'tables/.')" -eq 1 ]
 }
 
 @test "a step that fails and one that hangs: the others run, exit 1, the archive is there" {
