@@ -212,7 +212,8 @@ $(BUILD)/tests/%_test: $(OBJ)/tests/unit/%_test.o $(call object,$(helper_src)) $
 	$(quiet)$(CC) -o $@ $^ $(LDFLAGS_ALL) -lcmocka $(TEST_LIBS) $(LIBS)
 
 $(BUILD)/tests/bench_marks_test: $(OBJ)/tests/unit/bench_marks_test.o $(call object,\
-  $(addprefix tests/bench/,floor.c gpu/marks.c gpu/copy.c gpu/copy_cuda.c gpu/inline_kernel.c)) \
+  $(addprefix tests/bench/,floor.c gpu/marks.c gpu/copy.c gpu/copy_cuda.c gpu/links.c \
+  gpu/links_cuda.c gpu/inline_kernel.c)) \
   $(OBJ)/libtune.a $(OBJ)/libcore.a
 	$(call say,LINK,$@)
 	$(quiet)mkdir -p $(@D)

@@ -31,3 +31,12 @@ double floor_bytes(const arf_shape *shape, int here, arf_pattern pattern, arf_pr
         rows = rows_of(a, ranks, behind) + (behind == ARF_UNFUSED ? 0 : 2);
     return rows * floor_row_bytes(shape, here, tokens);
 }
+
+double floor_link_bytes(const arf_shape *shape, int here, arf_protocol protocol,
+                        arf_protocol behind, int64_t tokens)
+{
+    const double row = (shape->tp_size - here) * floor_row_bytes(shape, here, tokens);
+    if ((protocol == ARF_SEPARATE ? behind : protocol) == ARF_LL)
+        return row;                  /* everything to everybody */
+    return 2 * row / shape->tp_size; /* a share to its owner, the owner's rows to everybody */
+}

@@ -20,4 +20,8 @@ double floor_row_bytes(const arf_shape *shape, int here, int64_t tokens);
 double floor_bytes(const arf_shape *shape, int here, arf_pattern pattern, arf_protocol protocol,
                    arf_protocol behind, int64_t tokens);
 
+/* Bytes that one GPU sends to the others, unicast, in the same terms. */
+double floor_link_bytes(const arf_shape *shape, int here, arf_protocol protocol,
+                        arf_protocol behind, int64_t tokens);
+
 #endif

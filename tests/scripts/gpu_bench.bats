@@ -34,6 +34,8 @@ verdict() { sed -nE "s/^mark +([A-Za-z ]*[a-zA-Z])  +$1.*/\1/p" <<<"$output"; }
     [ "$(verdict 'finalize: routed over separate')" = held ]
     [ "$(verdict 'finalize, 1 to 16 tokens')" = held ]
     [ "$(verdict 'll over its floor')" = 'not here' ]
+    [ "$(verdict 'allreduce, 1 to 2048 tokens: routed over the NCCL composition')" = 'not here' ]
+    [ "$(grep -cE '^nccl (allreduce|finalize) +[0-9]+( +[0-9.]+){5}$' <<<"$output")" -eq 28 ]
     [[ $output == *"routes: $profile;"* ]]
 }
 
@@ -51,6 +53,8 @@ for pattern, routes in json.load(open(sys.argv[1]))['routes'].items():
     assert bounds <= tokens and ladder <= tokens
     assert len(tokens - ladder - bounds) >= 50, len(tokens - ladder - bounds)
     assert {int(row['tokens']) for row in mine if row['role'] == 'routed'} == tokens
+    for form in 'nccl-fixed', 'nccl-any':
+        assert {int(row['tokens']) for row in mine if row['role'] == form} == ladder
     best = {row['protocol'] for row in mine if row['role'] == 'best' and row['point'] == 'ladder'}
     assert best == {'ll', 'bt', 'ht', 'unfused'} | ({'separate'} if pattern == 'finalize' else set())
     # What is called a protocol's best is never slower than what the routes run of it.
@@ -146,6 +150,21 @@ END
     grep -qE '^mark [A-Za-z]+ +launch cost .*: worst [0-9.]+ \([a-z]+, [0-9]+ tokens, [0-9]+ kernels: ' <<<"$output"
     grep -qE '^mark [A-Za-z]+ +creating a workspace.*: [0-9.]+ ms, at most 100' <<<"$output"
     grep -qE '^mark [A-Za-z]+ +compiling a kernel.*: [0-9.]+ s at worst \([a-z_]+, of [0-9]+\), at most 2' <<<"$output"
+}
+
+@test "two stand-ins for GPUs: the links are measured, NCCL is asked, and results that nobody wrote are wrong" {
+    fake=${BUILD:-build}/tests/fakecuda
+    [ -e "$fake/libcuda.so.1" ] || skip "built without the CUDA device"
+    run --separate-stderr env LD_LIBRARY_PATH="$fake" FAKECUDA_DEVICES=2 XDG_CACHE_HOME="$BATS_TEST_TMPDIR" "$bench" \
+        --processes 2 --hidden 512 --topk 2 --tokens 1 --seeded 0 --protocols unfused --pattern allreduce --verbose
+    [[ $stderr != *nvrtc* ]] || skip "no libnvrtc here"
+    echo "$output"
+    echo "$stderr"
+    [ "$status" -eq 5 ]
+    [[ $stderr == *"left out: allreduce "*"is not written"* ]]
+    [[ $stderr == *"unfused by NCCL 2.28.0"* ]]
+    grep -qE '^links, each GPU to all others at once: [0-9]+ GB/s out of the slowest, [0-9]+ of the fastest$' <<<"$output"
+    [ "$(verdict 'allreduce, 1 to 2048 tokens: routed over the NCCL composition')" = OPEN ]
 }
 
 @test "a process that dies: the others do not outlive it by much, exit not 0" {

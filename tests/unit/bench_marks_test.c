@@ -20,6 +20,7 @@ static const bool every[ARF_PROTOCOLS] = {true, true, true, true, true};
 static race course;
 static arf_problem problem;
 static copy_speeds copy;
+static link_speed links;
 static host_costs costs;
 static race_pair pair;
 static arf_side side;
@@ -47,6 +48,7 @@ static int setup(void **state)
     memset(&course, 0, sizeof course);
     problem = (arf_problem){.shape = {8, 6144, 10, ARF_ON, ARF_ON, ARF_ON}};
     copy = (copy_speeds){.count = 2, .bytes = {64e6, 256e6}, .speed = {6e6, 4e6}};
+    links = (link_speed){.why = "no rank has a GPU of its own"};
     costs = (host_costs){
         .route_ns = 2, .launch_ratio = 1.1, .create_ms = 50, .compile_s = 1, .compiled = 3};
     pair = (race_pair){1, 64, 50, 51};
@@ -64,6 +66,8 @@ static int setup(void **state)
     run = (run_of_marks){.race = &course,
                          .problem = &problem,
                          .copy = &copy,
+                         .links = &links,
+                         .no_composition = "",
                          .costs = &costs,
                          .pair = &pair,
                          .ranks_here = 8,
@@ -107,6 +111,40 @@ static void bytes_are_those_of_the_design(void **state)
                        21.125 * eight, 1);
     assert_float_equal(floor_bytes(shape, 8, ARF_FINALIZE, ARF_SEPARATE, ARF_UNFUSED, 1024),
                        24 * eight, 1);
+}
+
+/* What a GPU sends: L = 1 of R = 8 ranks, then L = 2; B as above. */
+static void bytes_of_links_are_those_of_the_design(void **state)
+{
+    (void)state;
+    const arf_shape *shape = &problem.shape;
+    const double b = 12582912;
+    assert_float_equal(floor_link_bytes(shape, 1, ARF_LL, ARF_LL, 1024), 7 * b, 1);
+    assert_float_equal(floor_link_bytes(shape, 1, ARF_BT, ARF_LL, 1024), 2 * 7 * b / 8, 1);
+    assert_float_equal(floor_link_bytes(shape, 1, ARF_HT, ARF_LL, 1024), 2 * 7 * b / 8, 1);
+    assert_float_equal(floor_link_bytes(shape, 2, ARF_LL, ARF_LL, 1024), 2 * 6 * b, 1);
+    assert_float_equal(floor_link_bytes(shape, 2, ARF_UNFUSED, ARF_LL, 1024), 2 * 2 * 6 * b / 8, 1);
+    assert_float_equal(floor_link_bytes(shape, 1, ARF_SEPARATE, ARF_LL, 1024), 7 * b, 1);
+    assert_float_equal(floor_link_bytes(shape, 8, ARF_LL, ARF_LL, 1024), 0, 1e-9);
+}
+
+/* Between GPUs the slower of memory and links is the floor. */
+static void a_floor_is_the_slower_of_memory_and_links(void **state)
+{
+    (void)state;
+    race_row *at = row(ARF_ALLREDUCE, 1024, true);
+    set_time(at, ARF_HT, 100);
+    run.ranks_here = 1;
+    assert_true(isnan(floor_of_time(&run, at, &at->best[ARF_HT]))); /* links not measured */
+    links = (link_speed){.slowest = 400e3, .fastest = 410e3};
+    /* 22020096 bytes at 400e3: 55.05 us; memory 8.125 x 12582912 at 5.28e6: 19.4 us. */
+    assert_float_equal(floor_of_time(&run, at, &at->best[ARF_HT]), 55.05, 0.01);
+    links.slowest = 4e6; /* 5.5 us: memory counts */
+    assert_float_equal(floor_of_time(&run, at, &at->best[ARF_HT]), copy_us(&copy, 8.125 * 12582912),
+                       1e-9);
+    run.ranks_here = 8;
+    links.slowest = 0;
+    assert_false(isnan(floor_of_time(&run, at, &at->best[ARF_HT])));
 }
 
 static void copies_take_what_their_size_takes(void **state)
@@ -255,6 +293,68 @@ static void finalize_aims_at_what_it_adds(void **state)
     assert_int_equal(judged("finalize from 64")->verdict, MARK_MISSED);
 }
 
+static void set_composed(race_row *at, double routed, double fixed, double any)
+{
+    at->routed = (race_time){.timed = true, .plan.protocol = ARF_HT, .us = routed};
+    at->composed[COMPOSED_FIXED] = (race_time){.timed = !isnan(fixed), .us = fixed};
+    at->composed[COMPOSED_LIBRARY] = (race_time){.timed = !isnan(any), .us = any};
+}
+
+/* The faster form counts: at few tokens by three, from four ranks on; up to 2048 at all. */
+static void nccl_is_the_rival_of_several_gpus(void **state)
+{
+    (void)state;
+    run.ranks_here = 1;
+    set_composed(row(ARF_ALLREDUCE, 64, true), 10, 31, 40);
+    set_composed(row(ARF_ALLREDUCE, 2048, true), 99, NAN, 100);
+    set_composed(row(ARF_ALLREDUCE, 4096, true), 99, 50, 50); /* not asked */
+    assert_int_equal(judged("allreduce, 1 to 2048")->verdict, MARK_HELD);
+    assert_int_equal(judged("allreduce, 1 to 64 ")->verdict, MARK_HELD);
+    assert_int_equal(judged("finalize, 1 to 64 ")->verdict, MARK_NOT_HERE); /* no such point */
+    set_composed(&course.row[0], 10, 31, 29);
+    assert_int_equal(judged("allreduce, 1 to 64 ")->verdict, MARK_MISSED);
+    set_composed(&course.row[1], 101, NAN, 100);
+    assert_int_equal(judged("allreduce, 1 to 2048")->verdict, MARK_MISSED);
+    assert_true(marks_missed(&found));
+    set_composed(&course.row[1], 99, NAN, NAN);
+    assert_int_equal(judged("allreduce, 1 to 2048")->verdict, MARK_OPEN);
+    problem.shape.tp_size = 2; /* three times is said of larger teams */
+    judge_marks(&run, &found);
+    for (int i = 0; i < found.count; i++)
+        assert_null(strstr(found.of[i].name, "1 to 64 tokens: routed over the NCCL"));
+}
+
+static void prefill_is_near_its_floor_or_beats_nccl(void **state)
+{
+    (void)state;
+    run.ranks_here = 1;
+    links = (link_speed){.slowest = 400e3, .fastest = 400e3};
+    /* 2 x 7 / 8 of 8192 x 12288 bytes at 400e3: 440.4 us; x 1.15 = 506.5. */
+    race_row *at = row(ARF_ALLREDUCE, 8192, true);
+    set_composed(at, 505, 500, 500);
+    assert_int_equal(judged("allreduce, 8192")->verdict, MARK_HELD);
+    set_composed(at, 508, 500, 500);
+    assert_int_equal(judged("allreduce, 8192")->verdict, MARK_MISSED);
+    set_composed(at, 508, 600, 509);
+    assert_int_equal(judged("allreduce, 8192")->verdict, MARK_HELD);
+    set_composed(at, 508, NAN, NAN); /* the floor alone */
+    assert_int_equal(judged("allreduce, 8192")->verdict, MARK_MISSED);
+    at->timed = false;
+    assert_int_equal(judged("allreduce, 8192")->verdict, MARK_OPEN);
+}
+
+static void nccl_is_no_rival_where_it_does_not_serve(void **state)
+{
+    (void)state;
+    set_composed(row(ARF_ALLREDUCE, 64, true), 100, 1, 1);
+    assert_string_equal(judged("allreduce, 1 to 2048")->figure, "said of several GPUs");
+    assert_int_equal(judged("allreduce, 1 to 2048")->verdict, MARK_NOT_HERE);
+    run.ranks_here = 1;
+    run.no_composition = "libnccl.so.2 is not here";
+    assert_string_equal(judged("allreduce, 1 to 2048")->figure, "libnccl.so.2 is not here");
+    assert_int_equal(judged("allreduce, 8192")->verdict, MARK_NOT_HERE);
+}
+
 static void other_devices_are_not_judged(void **state)
 {
     (void)state;
@@ -274,6 +374,8 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup(name, setup)
     const struct CMUnitTest tests[] = {
         TEST(bytes_are_those_of_the_design),
+        TEST(bytes_of_links_are_those_of_the_design),
+        TEST(a_floor_is_the_slower_of_memory_and_links),
         TEST(copies_take_what_their_size_takes),
         TEST(a_rival_that_is_faster_is_named),
         TEST(what_was_not_reached_is_not_held),
@@ -283,6 +385,9 @@ int main(void)
         TEST(costs_of_the_host),
         TEST(an_aim_is_not_binding),
         TEST(finalize_aims_at_what_it_adds),
+        TEST(nccl_is_the_rival_of_several_gpus),
+        TEST(prefill_is_near_its_floor_or_beats_nccl),
+        TEST(nccl_is_no_rival_where_it_does_not_serve),
         TEST(other_devices_are_not_judged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

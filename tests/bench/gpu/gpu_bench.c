@@ -21,7 +21,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/gpu/composition.h"
 #include "bench/gpu/forked.h"
+#include "bench/gpu/links.h"
 #include "bench/gpu/print.h"
 #include "tune/job.h"
 #include "tune/share.h"
@@ -165,9 +167,11 @@ typedef struct bench_run {
     entrants all;
     race race;
     copy_speeds copy;
+    link_speed links;
     host_costs costs;
     race_pair pair;
     arf_bench bench;
+    composition composed;
     marks marks;
 } bench_run;
 
@@ -237,12 +241,15 @@ static arfuse_status measure(bench_run *b, arf_error *error)
     const int64_t most = o->tokens.value[o->tokens.count - 1];
     arf_voice_note("routes %s, %d candidates; the copy", b->routed.name, b->all.count);
     ARF_TRY(copy_measure(&b->tuner, &b->copy, error));
+    ARF_TRY(links_measure(&b->tuner, &b->links, error));
     arf_voice_note("what the host pays");
     ARF_TRY(costs_measure(b->tuner.device, &b->problem.shape, b->routed.routes, b->r->profile, most,
                           &b->costs, error));
     arf_voice_note("buffers and trial data");
     ARF_TRY(open_bench(b, error));
+    ARF_TRY(composition_open(&b->tuner, &b->problem, &o->tokens, &b->composed, error));
     b->race.bench = &b->bench;
+    b->race.composed = b->composed.open ? &b->composed : NULL;
     b->race.problem = &b->problem;
     b->race.all = &b->all;
     b->race.routed = &b->routed;
@@ -253,6 +260,8 @@ static arfuse_status measure(bench_run *b, arf_error *error)
     arfuse_status status = race_run(&b->race, error);
     if (status == ARFUSE_OK)
         status = race_alternate(&b->race, FEW, MANY, &b->pair, error);
+    b->race.wrong += b->composed.wrong;
+    composition_close(&b->composed);
     arf_bench_close(&b->bench);
     return status;
 }
@@ -264,6 +273,8 @@ static int report(bench_run *b)
     const run_of_marks run = {.race = &b->race,
                               .problem = &b->problem,
                               .copy = &b->copy,
+                              .links = &b->links,
+                              .no_composition = b->composed.why,
                               .costs = &b->costs,
                               .pair = &b->pair,
                               .ranks_here =

@@ -30,6 +30,14 @@ static const struct {
     double most;
 } ll_at[] = {{1, 6}, {16, 12}};
 
+/* On several GPUs, where NCCL serves: a routed call over the faster form of its composition. */
+#define COMPOSED_TOKENS 2048 /* faster up to here ... */
+#define COMPOSED_FEW 64      /* ... up to here by ... */
+#define COMPOSED_GAIN 3.0
+#define COMPOSED_RANKS 4 /* ... in teams of at least so many */
+#define PREFILL 8192
+#define OVER_PREFILL 1.15 /* of the floor there */
+
 static const struct {
     arf_protocol protocol;
     double most; /* of the floor */
@@ -184,13 +192,23 @@ static void judge_few(const run_of_marks *run, marks *all)
 /* ---- floors ------------------------------------------------------------------------------------
  */
 
+/* The larger of what memory and what the links take; NaN when one of them is not known. */
+static double floor_us(const run_of_marks *run, const race_row *row, arf_protocol protocol,
+                       arf_protocol behind)
+{
+    const arf_shape *shape = &run->problem->shape;
+    const double memory = copy_us(run->copy, floor_bytes(shape, run->ranks_here, row->pattern,
+                                                         protocol, behind, row->tokens));
+    if (run->ranks_here == shape->tp_size)
+        return memory;
+    const double links = links_us(
+        run->links, floor_link_bytes(shape, run->ranks_here, protocol, behind, row->tokens));
+    return isnan(memory) || isnan(links) ? NAN : fmax(memory, links);
+}
+
 double floor_of_time(const run_of_marks *run, const race_row *row, const race_time *time)
 {
-    /* Between GPUs the link is a floor too, which nobody has measured here. */
-    if (!time->timed || run->ranks_here < run->problem->shape.tp_size)
-        return NAN;
-    return copy_us(run->copy, floor_bytes(&run->problem->shape, run->ranks_here, row->pattern,
-                                          time->plan.protocol, time->then.protocol, row->tokens));
+    return time->timed ? floor_us(run, row, time->plan.protocol, time->then.protocol) : NAN;
 }
 
 static void judge_floor(const run_of_marks *run, arf_protocol protocol, double most, marks *all)
@@ -200,9 +218,7 @@ static void judge_floor(const run_of_marks *run, arf_protocol protocol, double m
                     arf_protocol_name(protocol), FLOOR_COUNTS);
     for (int i = 0; i < run->race->count; i++) {
         const race_row *row = &run->race->row[i];
-        const double least =
-            copy_us(run->copy, floor_bytes(&run->problem->shape, run->ranks_here, row->pattern,
-                                           protocol, protocol, row->tokens));
+        const double least = floor_us(run, row, protocol, protocol);
         if (!row->ladder || !(least > FLOOR_COUNTS) || !run->race->wanted[protocol] ||
             row->tokens > run->race->all->limit[row->pattern][protocol])
             continue;
@@ -213,9 +229,70 @@ static void judge_floor(const run_of_marks *run, arf_protocol protocol, double m
         say(now, MARK_NOT_HERE, "%s",
             run->copy->count == 0 ? run->copy->why : "floors are those of a GPU");
     else if (run->ranks_here < run->problem->shape.tp_size)
-        say(now, MARK_NOT_HERE, "the floor of the links between GPUs is not measured");
+        say(now, MARK_NOT_HERE, "said of ranks that share a GPU");
     else
         say_worst(now, &w, most);
+}
+
+/* ---- the NCCL composition ----------------------------------------------------------------------
+ */
+
+/* Its faster form at a row; NaN where none was timed. */
+static double composed_us(const race_row *row)
+{
+    double least = NAN;
+    for (int f = 0; f < COMPOSED_FORMS; f++)
+        if (row->composed[f].timed)
+            least = fmin(least, row->composed[f].us); /* fmin of NaN and a number: the number */
+    return least;
+}
+
+static bool is_composed(const run_of_marks *run, mark *now)
+{
+    const bool here =
+        run->gpu && run->ranks_here < run->problem->shape.tp_size && run->no_composition[0] == '\0';
+    if (!here)
+        say(now, MARK_NOT_HERE, "%s",
+            run->no_composition[0] != '\0' ? run->no_composition : "said of several GPUs");
+    return here;
+}
+
+static void judge_composed(const run_of_marks *run, arf_pattern pattern, int64_t last, double most,
+                           marks *all)
+{
+    worst w = {0};
+    mark *now = add(all, false, "%s, 1 to %" PRId64 " tokens: routed over the NCCL composition",
+                    arf_pattern_name(pattern), last);
+    for (int i = 0; i < run->race->count; i++) {
+        const race_row *row = &run->race->row[i];
+        if (row->ladder && row->pattern == pattern && row->tokens <= last)
+            take(&w,
+                 row->timed && row->routed.timed ? row->routed.us / composed_us(row) : (double)NAN,
+                 most, row);
+    }
+    if (is_composed(run, now))
+        say_worst(now, &w, most);
+}
+
+static void judge_prefill(const run_of_marks *run, arf_pattern pattern, marks *all)
+{
+    mark *now =
+        add(all, false, "%s, %d tokens: routed within %.0f %% of its floor, or faster than NCCL",
+            arf_pattern_name(pattern), PREFILL, 100 * (OVER_PREFILL - 1));
+    const race_row *row = ladder_row(run->race, pattern, PREFILL);
+    if (!is_composed(run, now))
+        return;
+    if (row == NULL) {
+        say(now, MARK_NOT_HERE, "no such point");
+        return;
+    }
+    const double over_least = row->routed.us / floor_of_time(run, row, &row->routed);
+    const double over_nccl = row->routed.us / composed_us(row);
+    if (!row->timed || !row->routed.timed || (isnan(over_least) && isnan(over_nccl)))
+        say(now, MARK_OPEN, "not timed");
+    else
+        say(now, over_least <= OVER_PREFILL || over_nccl < 1 ? MARK_HELD : MARK_MISSED,
+            "%.3f of the floor, at most %.2f; %.3f of NCCL", over_least, OVER_PREFILL, over_nccl);
 }
 
 /* ---- HT ----------------------------------------------------------------------------------------
@@ -395,6 +472,12 @@ void judge_marks(const run_of_marks *run, marks *all)
     judge_few(run, all);
     for (size_t i = 0; i < sizeof over_floor / sizeof *over_floor; i++)
         judge_floor(run, over_floor[i].protocol, over_floor[i].most, all);
+    for (int p = 0; p < ARF_PATTERNS; p++) {
+        judge_composed(run, (arf_pattern)p, COMPOSED_TOKENS, 1, all);
+        if (run->problem->shape.tp_size >= COMPOSED_RANKS)
+            judge_composed(run, (arf_pattern)p, COMPOSED_FEW, 1 / COMPOSED_GAIN, all);
+        judge_prefill(run, (arf_pattern)p, all);
+    }
     judge_ht(run, all);
     judge_ll(run, all);
     judge_pair(run, all);

@@ -5,6 +5,7 @@
 
 #include "bench/gpu/copy.h"
 #include "bench/gpu/costs.h"
+#include "bench/gpu/links.h"
 #include "bench/gpu/race.h"
 
 typedef enum verdict_of_mark {
@@ -21,7 +22,7 @@ typedef struct mark {
     char figure[256]; /* what was found, where, and what is demanded */
 } mark;
 
-#define MOST_MARKS 24
+#define MOST_MARKS 32
 
 typedef struct marks {
     int count;
@@ -32,6 +33,8 @@ typedef struct run_of_marks {
     const race *race;
     const arf_problem *problem;
     const copy_speeds *copy;
+    const link_speed *links;
+    const char *no_composition; /* why NCCL does not serve; "": it does */
     const host_costs *costs;
     const race_pair *pair;
     int ranks_here; /* of one GPU */

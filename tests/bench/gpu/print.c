@@ -81,6 +81,36 @@ static void print_head(const run_of_marks *run, const arf_tuner *tuner)
                i + 1 < run->copy->count ? "," : "\n");
     if (run->copy->count == 0)
         printf(" %s\n", run->copy->why);
+    if (run->links->slowest > 0)
+        printf("links, each GPU to all others at once: %.0f GB/s out of the slowest, %.0f of the "
+               "fastest\n",
+               run->links->slowest / 1e3, run->links->fastest / 1e3);
+}
+
+static const char *const form_name[COMPOSED_FORMS] = {"nccl-fixed", "nccl-any"};
+
+static void print_composed(const run_of_marks *run, const race_row *const *row, int count)
+{
+    if (run->no_composition[0] != '\0')
+        return;
+    printf("\nNCCL composition in us: the fastest unfused kernels around send, receive, the tree's "
+           "sum and an all-gather (fixed), around ncclAllReduce (any); routed over each\n"
+           "%-14s %7s %9s %9s %9s %8s %8s\n",
+           "pattern", "tokens", "fixed", "any", "routed", "/fixed", "/any");
+    for (int i = 0; i < count; i++) {
+        double us[COMPOSED_FORMS];
+        if (!row[i]->ladder || !row[i]->timed)
+            continue;
+        printf("nccl %-9s %7" PRId64, arf_pattern_name(row[i]->pattern), row[i]->tokens);
+        for (int f = 0; f < COMPOSED_FORMS; f++) {
+            us[f] = row[i]->composed[f].timed ? row[i]->composed[f].us : NAN;
+            number(us[f], 9, 2);
+        }
+        number(row[i]->routed.timed ? row[i]->routed.us : NAN, 9, 2);
+        for (int f = 0; f < COMPOSED_FORMS; f++)
+            number(row[i]->routed.timed ? row[i]->routed.us / us[f] : NAN, 8, 3);
+        putchar('\n');
+    }
 }
 
 void print_table(const run_of_marks *run, const arf_tuner *tuner)
@@ -97,12 +127,15 @@ void print_table(const run_of_marks *run, const arf_tuner *tuner)
     for (int i = 0; i < count; i++)
         if (row[i]->ladder && row[i]->timed)
             print_row(row[i]);
+    print_composed(run, row, count);
     if (run->copy->count == 0)
         return;
-    printf("\nfloor in us: bytes that must move over copy bandwidth at that working set; then the "
-           "times above over it\n%-9s %7s %9s %9s %9s %9s %9s %8s %8s %8s %8s %8s\n",
-           "pattern", "tokens", "ll", "bt", "ht", "unfused", "separate", "ll", "bt", "ht",
-           "unfused", "separate");
+    printf(
+        "\nfloor in us: bytes that must move over copy bandwidth at that working set, or over the "
+        "links if that is more; then the times above over it\n%-9s %7s %9s %9s %9s %9s %9s %8s %8s "
+        "%8s %8s %8s\n",
+        "pattern", "tokens", "ll", "bt", "ht", "unfused", "separate", "ll", "bt", "ht", "unfused",
+        "separate");
     for (int i = 0; i < count; i++)
         if (row[i]->ladder && row[i]->timed)
             print_floors(run, row[i]);
@@ -150,6 +183,9 @@ void print_csv(const run_of_marks *run)
                 print_time(run, row[i], "best", &row[i]->best[column[p]]);
         if (row[i]->timed && row[i]->routed.timed)
             print_time(run, row[i], "routed", &row[i]->routed);
+        for (int f = 0; f < COMPOSED_FORMS; f++)
+            if (row[i]->composed[f].timed)
+                print_time(run, row[i], form_name[f], &row[i]->composed[f]);
     }
 }
 

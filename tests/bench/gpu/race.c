@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/gpu/composition.h"
 #include "tune/voice.h"
 
 /* Candidates of a protocol that the full rounds of a ladder point are for. */
@@ -348,6 +349,8 @@ static arfuse_status time_row(session *s, double seconds, arf_error *error)
         return ARFUSE_OK;
     s->row->calls = point.calls;
     note_all(s, has_route ? place_of(s, &routed) : -1);
+    if (s->row->ladder && s->r->composed != NULL)
+        return composition_time(s->r->composed, s->row, &effort, error);
     return ARFUSE_OK;
 }
 

@@ -19,6 +19,10 @@ typedef struct race_time {
     int rounds;
 } race_time;
 
+/* Forms of the NCCL composition (composition.h): the contract's bits by grouped send and receive,
+ * the tree's sum and an all-gather; sums of the library by ncclAllReduce. */
+typedef enum composed_form { COMPOSED_FIXED, COMPOSED_LIBRARY, COMPOSED_FORMS } composed_form;
+
 typedef struct race_row {
     arf_pattern pattern;
     int64_t tokens;
@@ -27,6 +31,7 @@ typedef struct race_row {
     int calls;   /* in a graph */
     race_time best[ARF_PROTOCOLS]; /* the fastest tuning of each */
     race_time routed;
+    race_time composed[COMPOSED_FORMS]; /* at ladder points where NCCL serves */
     /* routed / best by the rounds' pairs, with its 95 % interval; 1 where the same plan runs; NaN
      * where either was not timed. */
     arf_ratio ratio[ARF_PROTOCOLS];
@@ -37,6 +42,7 @@ typedef struct race_row {
 
 typedef struct race {
     arf_bench *bench;
+    struct composition *composed; /* NULL: NCCL does not serve */
     const arf_problem *problem;
     const entrants *all;
     const arf_side *routed;
