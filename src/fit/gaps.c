@@ -5,18 +5,18 @@
  * 10) finalize's HT led separate by 22 % at 32 tokens and by 4 % at 64, and was behind it by 3 %
  * at 42.
  *
- * Let the ratio of two times change by at most RATIO_AN_OCTAVE. Then a lead of a at one end of a
- * gap and of b at the other may come down to (a + b - RATIO_AN_OCTAVE * octaves) / 2 in between.
- * Where that is below 0 for some rival, the gap is in doubt. Halves ask for half the lead, so
- * halving ends.
+ * Let the ratio of two times change by at most so much an octave. Then a lead of a at one end of a
+ * gap and of b at the other may come down to (a + b - ratio * octaves) / 2 in between. Where that
+ * is below 0 for some rival, the gap is in doubt. Halves ask for half the lead, so halving ends.
  */
 #include "fit/gaps.h"
 
 #include <math.h>
 
-/* In log time. On that H200 HT over separate moved by 0.24 from 32 to 42 tokens, HT over BT by 0.23
- * from 16 to 32. */
-#define RATIO_AN_OCTAVE 0.4
+/* In log time an octave. On that H200 HT over separate moved by 0.24 from 32 to 42 tokens and HT
+ * over BT by 0.23 from 16 to 32; two tunings of HT against each other by 0.05 from 128 to 256. */
+#define RATIO_OF_PROTOCOLS 0.4
+#define RATIO_OF_TUNINGS 0.1
 /* Narrower gaps, in octaves, are left alone: in a quarter of one (of 13) a rival must be ahead by
  * 2.6 % all the way to be worth the price of a route (fit.c). */
 #define NARROW 0.25
@@ -26,28 +26,32 @@ static double lead(const arf_table *table, int own, int rival, int point)
     return arf_table_cell(table, rival, point)->log_us - arf_table_cell(table, own, point)->log_us;
 }
 
-/* Other protocols and the plans of other routes. Other tunings of the same protocol are always
- * close, and seldom worth a route. */
-static bool is_rival(const arf_table *table, const arf_segment *segments, int count, int own,
-                     int candidate)
+/* By how much the ratio to a rival may change in an octave; 0: it is none. Rivals are other
+ * protocols and the plans of other routes. The other tunings of a protocol are always close and
+ * seldom worth a route. */
+static double ratio_to(const arf_table *table, const arf_segment *segments, int count, int own,
+                       int candidate)
 {
-    bool rival = table->plan[candidate].protocol != table->plan[own].protocol;
+    if (table->plan[candidate].protocol != table->plan[own].protocol)
+        return RATIO_OF_PROTOCOLS;
     for (int s = 0; s < count; s++)
-        rival |= segments[s].candidate == candidate;
-    return rival && candidate != own;
+        if (segments[s].candidate == candidate && candidate != own)
+            return RATIO_OF_TUNINGS;
+    return 0.0;
 }
 
 /* By how much the leads at `point` and the next fall short, against the closest rival. */
 static double shortfall(const arf_table *table, const arf_segment *segments, int count, int own,
                         int point, double octaves)
 {
-    double most = -INFINITY;
-    for (int c = 0; c < table->candidates; c++)
-        if (arf_table_cell(table, c, point)->measured &&
-            arf_table_cell(table, c, point + 1)->measured &&
-            is_rival(table, segments, count, own, c))
-            most = fmax(most, RATIO_AN_OCTAVE * octaves - lead(table, own, c, point) -
+    double most = 0.0;
+    for (int c = 0; c < table->candidates; c++) {
+        const double ratio = ratio_to(table, segments, count, own, c);
+        if (ratio > 0.0 && arf_table_cell(table, c, point)->measured &&
+            arf_table_cell(table, c, point + 1)->measured)
+            most = fmax(most, ratio * octaves - lead(table, own, c, point) -
                                   lead(table, own, c, point + 1));
+    }
     return most;
 }
 
