@@ -113,13 +113,16 @@ static arfuse_status report_progress(arf_course *s, int64_t tokens, int lanes, a
         us[best] = INFINITY;
     }
     ARF_TRY(arf_tuner_seconds(s->bench->tuner, &seconds, error));
-    /* Points differ a lot in cost, so the past says little; the limit is certain. */
-    const double elapsed = seconds - s->start;
-    double left = elapsed / (s->done > 0 ? s->done : 1) * (s->total - s->done);
-    left = fmin(left, s->deadline - seconds);
-    arf_voice_note("[%d/%d] %s M=%" PRId64 ": %s; about %.0f s left for this pattern", s->done,
+    /* Points differ a lot in cost, so the past says little; the limit is certain. How many points
+     * refining will ask for nobody knows. */
+    const bool counted = s->done < s->total;
+    double left = s->deadline - seconds;
+    if (counted)
+        left = fmin(left, (seconds - s->start) / s->done * (s->total - s->done));
+    arf_voice_note("[%d/%d] %s M=%" PRId64 ": %s; %s %.0f s left for this pattern", s->done,
                    s->total, arf_pattern_name(s->field.pattern), tokens,
-                   line[0] != '\0' ? line : "nothing ran", left > 0 ? left : 0);
+                   line[0] != '\0' ? line : "nothing ran", counted ? "about" : "at most",
+                   left > 0 ? left : 0);
     return ARFUSE_OK;
 }
 
