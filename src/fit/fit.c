@@ -27,18 +27,12 @@ static bool both_measured(const arf_table *table, int a, int b, int point)
     return arf_table_cell(table, a, point)->measured && arf_table_cell(table, b, point)->measured;
 }
 
-/* log(time of a / time of b). */
-static double lead(const arf_table *table, int a, int b, int point)
-{
-    return arf_table_cell(table, a, point)->log_us - arf_table_cell(table, b, point)->log_us;
-}
-
 /* -1: a is faster beyond the noise; 1: b is; 0: inside the noise. */
 static int verdict(const arf_table *table, int a, int b, int point)
 {
     double noise =
         hypot(arf_table_cell(table, a, point)->noise, arf_table_cell(table, b, point)->noise);
-    double difference = lead(table, a, b, point);
+    double difference = arf_table_lead(table, a, b, point);
     return difference < -noise ? -1 : difference > noise ? 1 : 0;
 }
 
@@ -79,8 +73,8 @@ static int64_t bound_of(const arf_table *table, const change *at)
     double share = 0.5;
     if (both_measured(table, at->left, at->right, at->last_left) &&
         both_measured(table, at->left, at->right, at->first_right)) {
-        double before = lead(table, at->left, at->right, at->last_left);
-        double after = lead(table, at->left, at->right, at->first_right);
+        double before = arf_table_lead(table, at->left, at->right, at->last_left);
+        double after = arf_table_lead(table, at->left, at->right, at->first_right);
         if (before <= 0.0 && after > 0.0)
             share = before / (before - after);
     }
@@ -127,7 +121,7 @@ static void tell_rival(const arf_table *table, const arf_segment *segment,
     if (rival < 0)
         return;
     strcpy(evidence->runner_up, arf_protocol_name(table->plan[rival].protocol));
-    evidence->margin = expm1(lead(table, rival, segment->candidate, segment->last));
+    evidence->margin = expm1(arf_table_lead(table, rival, segment->candidate, segment->last));
 }
 
 /* The interval is the two measured points between which the leader changes beyond the noise; where

@@ -21,11 +21,6 @@
  * 2.6 % all the way to be worth the price of a route (fit.c). */
 #define NARROW 0.25
 
-static double lead(const arf_table *table, int own, int rival, int point)
-{
-    return arf_table_cell(table, rival, point)->log_us - arf_table_cell(table, own, point)->log_us;
-}
-
 /* By how much the ratio to a rival may change in an octave; 0: it is none. Rivals are other
  * protocols and the plans of other routes. The other tunings of a protocol are always close and
  * seldom worth a route. */
@@ -49,8 +44,8 @@ static double shortfall(const arf_table *table, const arf_segment *segments, int
         const double ratio = ratio_to(table, segments, count, own, c);
         if (ratio > 0.0 && arf_table_cell(table, c, point)->measured &&
             arf_table_cell(table, c, point + 1)->measured)
-            most = fmax(most, ratio * octaves - lead(table, own, c, point) -
-                                  lead(table, own, c, point + 1));
+            most = fmax(most, ratio * octaves - arf_table_lead(table, c, own, point) -
+                                  arf_table_lead(table, c, own, point + 1));
     }
     return most;
 }

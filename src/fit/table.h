@@ -48,6 +48,12 @@ static inline const arf_cell *arf_table_cell(const arf_table *table, int candida
     return &table->cell[(size_t)candidate * (size_t)table->points + (size_t)point];
 }
 
+/* log(time of a / time of b), of what is known at the point. */
+static inline double arf_table_lead(const arf_table *table, int a, int b, int point)
+{
+    return arf_table_cell(table, a, point)->log_us - arf_table_cell(table, b, point)->log_us;
+}
+
 /*
  * The order that settles ties: protocol, then numerics, transport, the number of knobs away from
  * the table's fallback, and the values. Negative: a before b.
