@@ -30,8 +30,8 @@ void arf_probe_system(arf_findings *findings);
 #ifdef ARF_CUDA
 /*
  * Libraries with versions and paths, GPUs, trial allocations of every way that memory could travel,
- * links with their bandwidth. No multicast object is made: only the attribute is read. Makes a
- * context on every visible GPU and lets it go.
+ * links with their bandwidth and what a flag takes. No multicast object is made: only the attribute
+ * is read. Makes a context on every visible GPU and lets it go.
  */
 void arf_probe_cuda(arf_findings *findings);
 #endif

@@ -243,6 +243,13 @@ static CUresult fake_push(CUcontext context)
     live++;
     return CUDA_SUCCESS;
 }
+/* All contexts are one here: one bad pair is enough. */
+static CUresult fake_enable_peer(CUcontext peer, unsigned flags)
+{
+    MAY_FAIL(LOST);
+    (void)peer, (void)flags;
+    return strcmp(machine.no_peer, ",,") == 0 ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+}
 static CUresult fake_pop(CUcontext *context)
 {
     if (pushed == 0)
@@ -567,6 +574,13 @@ static void run_mark(const arf_team_view *team, bool ended)
         team->mirror[ARF_MIRROR_ENDED] = control->library_calls;
 }
 
+/* What src/device/cuda/flag.c leaves behind: a thousand round trips of 1.5 us. */
+static void run_flag(arf_word *mine, int first)
+{
+    if (first && getenv("FAKECUDA_NO_FLAG") == NULL)
+        mine[1] = 1500000;
+}
+
 static CUresult fake_launch(const CUlaunchConfig *config, CUfunction function, void **parameters,
                             void **extra)
 {
@@ -576,6 +590,8 @@ static CUresult fake_launch(const CUlaunchConfig *config, CUfunction function, v
     snprintf(launched[launches++ % LAUNCHES_KEPT], KERNEL_NAME, "%s", name);
     if (strcmp(name, "arf_order") == 0)
         run_order(parameters[0]);
+    else if (strcmp(name, "arf_flag") == 0)
+        run_flag(*(arf_word **)parameters[0], *(const int *)parameters[2]);
     else
         call_flags = ((const arf_call *)parameters[0])->flags;
     if (strcmp(name, "arf_library_norm") == 0)
@@ -614,6 +630,12 @@ static CUresult fake_record(CUevent event, CUstream stream)
 {
     MAY_FAIL(CUDA_ERROR_LAUNCH_FAILED);
     (void)event, (void)stream;
+    return CUDA_SUCCESS;
+}
+static CUresult fake_event_synchronize(CUevent event)
+{
+    MAY_FAIL(LOST);
+    (void)event;
     return CUDA_SUCCESS;
 }
 static CUresult fake_elapsed(float *ms, CUevent begin, CUevent end)
@@ -716,6 +738,7 @@ SHOWN CUresult cuGetProcAddress_v2(const char *symbol, void **function, int vers
         ENTRY(cuCtxPushCurrent, fake_push),
         ENTRY(cuCtxPopCurrent, fake_pop),
         ENTRY(cuCtxSynchronize, fake_synchronize),
+        ENTRY(cuCtxEnablePeerAccess, fake_enable_peer),
         ENTRY(cuMemAlloc, fake_alloc),
         ENTRY(cuMemFree, fake_free),
         ENTRY(cuMemGetInfo, fake_info),
@@ -752,6 +775,7 @@ SHOWN CUresult cuGetProcAddress_v2(const char *symbol, void **function, int vers
         ENTRY(cuEventCreate, fake_event),
         ENTRY(cuEventDestroy, fake_event_destroy),
         ENTRY(cuEventRecord, fake_record),
+        ENTRY(cuEventSynchronize, fake_event_synchronize),
         ENTRY(cuEventElapsedTime, fake_elapsed),
         ENTRY(cuStreamSynchronize, fake_stream_synchronize),
         ENTRY(cuStreamBeginCapture, fake_begin),

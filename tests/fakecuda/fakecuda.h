@@ -10,6 +10,7 @@
  *   FAKECUDA_FAIL=N         the N-th call fails (clean-up calls are not counted and never fail)
  *   FAKECUDA_NO_PEER=0-1,2-0 directed pairs without peer access
  *   FAKECUDA_PCIE=1         peers without native atomics
+ *   FAKECUDA_NO_FLAG=1      a word that is written to a peer never arrives
  *   FAKECUDA_NO_FD=1        descriptors are refused when asked for
  *   FAKECUDA_FABRIC=1       fabric handles work; the attribute promises them in any case
  *   FAKECUDA_MPS=1          contexts are shared by MPS

@@ -76,6 +76,11 @@ check "probe of two GPUs: both, links, trials" \
     [ "$(grep -cE '^(gpu [01] |link [01]->[01] nvlink|trial fd [01] made|trial fabric [01] refused|visible 2 GPUs)' "$work/out")" -eq 9 ]
 check "probe of two GPUs: buffers with what whole granules take" \
     grep -q '^buffers ll for 64 tokens, 4718592 bytes a rank (6291456 taken: whole granules, control block): ok in ' "$work/out"
+check "probe of two GPUs: bandwidth and the way of a flag, of each directed pair" \
+    [ "$(grep -cE '^link (0->1|1->0) nvlink, [0-9]+ GB/s one way, a flag 0.75 us$' "$work/out")" -eq 2 ]
+FAKECUDA_DEVICES=2 FAKECUDA_NO_FLAG=1 run_tune 2 --probe --device cuda
+check "probe where no flag arrives: said, and it goes on" \
+    [ "$(grep -cE '^link (0->1|1->0) .* a flag not measured: no flag came back within 0.2 s$' "$work/out")" -eq 2 ]
 FAKECUDA_DEVICES=2 run_tune 2 --probe --device cuda --format jsonl
 check "probe as JSON: every line an object, the verdict last" python3 -c "
 import json
@@ -84,6 +89,7 @@ assert rows[-1]['topic'] == 'verdict' and 'nothing' in rows[-1]['value'], rows[-
 assert all(set(row) == {'topic', 'item', 'value'} for row in rows)"
 FAKECUDA_DEVICES=2 FAKECUDA_NO_PEER=0-1 run_tune 2 --probe --device cuda
 check "probe where a pair has no peer access: exit 4" [ "$rc" -eq 4 ]
+check "probe where a pair has no peer access: no flag is sent" [ "$(grep -c '^link .* a flag' "$work/out")" -eq 0 ]
 check "probe where a pair has no peer access: what stops a tune is the verdict" \
     grep -q '^verdict no peer access between 1 of 2 directed pairs of processes: 0->1 (GPU-' "$work/out"
 finish

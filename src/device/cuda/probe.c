@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "device/cuda/flag.h"
 #include "device/cuda/links.h"
 #include "device/cuda/mps.h"
 #include "device/cuda/nvml.h"
@@ -27,6 +28,8 @@ typedef struct looking {
     CUuuid uuid[ARF_MAX_GPUS];
     CUcontext context[ARF_MAX_GPUS]; /* NULL: none */
     CUdeviceptr buffer[ARF_MAX_GPUS];
+    bool reach[ARF_MAX_GPUS][ARF_MAX_GPUS]; /* peer access from, to */
+    arf_flag_end end[ARF_MAX_GPUS];         /* kernel NULL: no flags there */
 } looking;
 
 /* ---- libraries ------------------------------------------------------------------------------- */
@@ -227,11 +230,46 @@ static void rate_text(double rate, const char *meaning, char *text, size_t size)
         snprintf(text, size, "not measured: a copy failed");
 }
 
+/* The other half of the buffer is what copies write. */
+static void make_ends(looking *at)
+{
+    for (int gpu = 0; gpu < at->gpus && at->gpus > 1; gpu++) {
+        CUcontext popped;
+        char item[24];
+        arf_error error = ARF_ERROR_INIT;
+        snprintf(item, sizeof item, "%d", gpu);
+        if (at->buffer[gpu] == 0 || at->driver.cuCtxPushCurrent(at->context[gpu]) != CUDA_SUCCESS)
+            continue;
+        if (arf_flag_end_make(&at->driver, at->device[gpu], at->context[gpu], at->buffer[gpu],
+                              &at->end[gpu], &error) != ARFUSE_OK) {
+            arf_find(at->findings, "flag", item, "not measured: %s", error.text);
+            arf_flag_end_drop(&at->driver, &at->end[gpu]);
+        }
+        at->driver.cuCtxPopCurrent(&popped);
+    }
+}
+
+/* ", a flag 0.85 us", or why not. */
+static void flag_text(const looking *at, int from, int to, char *text, size_t size)
+{
+    double us = 0;
+    arf_error error = ARF_ERROR_INIT;
+    text[0] = '\0';
+    if (at->end[from].kernel == NULL || at->end[to].kernel == NULL || !at->reach[from][to] ||
+        !at->reach[to][from])
+        return; /* said by the finding of the GPU, or by the kind of link */
+    if (arf_flag_time(&at->driver, &at->end[from], &at->end[to], &us, &error) == ARFUSE_OK)
+        snprintf(text, size, ", a flag %.2f us", us);
+    else
+        snprintf(text, size, ", a flag not measured: %.100s", error.text);
+}
+
 static void find_links(looking *at)
 {
+    make_ends(at);
     for (int from = 0; from < at->gpus; from++)
         for (int to = 0; to < at->gpus; to++) {
-            char item[24], text[64];
+            char item[24], text[64], flag[160];
             double rate = copy_rate(at, from, to);
             snprintf(item, sizeof item, "%d->%d", from, to);
             if (from == to) {
@@ -241,13 +279,14 @@ static void find_links(looking *at)
             }
             arf_pair pair = arf_links_pair(&at->driver, at->device[from], at->device[to]);
             rate_text(rate, "one way", text, sizeof text);
-            arf_find(at->findings, "link", item, "%s, %s", arf_pair_name(pair), text);
+            flag_text(at, from, to, flag, sizeof flag);
+            arf_find(at->findings, "link", item, "%s, %s%s", arf_pair_name(pair), text, flag);
         }
     if (at->gpus == 1)
         arf_find(at->findings, "link", "", "none: one GPU is visible");
 }
 
-static void enable_peers(const looking *at)
+static void enable_peers(looking *at)
 {
     for (int from = 0; from < at->gpus; from++)
         for (int to = 0; to < at->gpus; to++) {
@@ -255,7 +294,9 @@ static void enable_peers(const looking *at)
             if (from == to || at->context[from] == NULL || at->context[to] == NULL ||
                 at->driver.cuCtxPushCurrent(at->context[from]) != CUDA_SUCCESS)
                 continue;
-            at->driver.cuCtxEnablePeerAccess(at->context[to], 0); /* refused: copies are staged */
+            const CUresult result = at->driver.cuCtxEnablePeerAccess(at->context[to], 0);
+            at->reach[from][to] = /* refused: copies are staged */
+                result == CUDA_SUCCESS || result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
             at->driver.cuCtxPopCurrent(&popped);
         }
 }
@@ -266,6 +307,7 @@ static void close_gpus(looking *at)
         CUcontext popped;
         if (at->context[gpu] == NULL)
             continue;
+        arf_flag_end_drop(&at->driver, &at->end[gpu]);
         if (at->buffer[gpu] != 0 && at->driver.cuCtxPushCurrent(at->context[gpu]) == CUDA_SUCCESS) {
             at->driver.cuMemFree(at->buffer[gpu]);
             at->driver.cuCtxPopCurrent(&popped);
