@@ -327,6 +327,7 @@ static arfuse_status plot(const request *r, const arf_profile *profile, const ar
         status = arf_fail(error, ARFUSE_FAILURE, "out of memory for the picture");
     if (status == ARFUSE_OK && !r->script)
         status = draw(&script, &picture, error);
+    arf_error_prefix(error, "%s", r->path); /* what follows is about the output, and names it */
     if (status == ARFUSE_OK)
         status = r->script ? arf_cli_deliver(&script, "a script that plot wrote",
                                              "set terminal svg", r->output, error)
@@ -352,7 +353,7 @@ static int run(int argc, char **argv)
     if (samples != NULL) {
         code = (int)plot(&r, profile, samples, &error);
         if (code != 0)
-            arf_complain("%s: %s", r.path, error.text);
+            arf_complain("%s", error.text);
     } else if (profile != NULL && r.samples == NULL) {
         arf_complain("%s: a picture needs the samples behind the profile: beside it, or by "
                      "--samples FILE",

@@ -64,6 +64,12 @@ assert root.tagName == "svg", root.tagName' "$BATS_TEST_TMPDIR/a.svg"
     [ ! -e "$BATS_TEST_TMPDIR/none.svg" ]
 }
 
+@test "an output that cannot be written is named, not the file that was read" {
+    run "$program" plot -o "$BATS_TEST_TMPDIR/absent/a.svg" $samples
+    [ "$status" = 1 ]
+    [[ $output == "arfuse-profile: $BATS_TEST_TMPDIR/absent/a.svg: cannot create "* ]]
+}
+
 @test "no samples, no picture; usage errors are exit 2" {
     split plot tests/fixtures/profiles/good/measured.json
     [ "$code" = 3 ]
