@@ -430,6 +430,9 @@ static arfuse_status judge_together(const arf_tune_options *o, const parse_state
         return arf_fail(error, ARFUSE_USAGE, "--pattern finalize needs --topk K");
     if (seen[KEY_MAX_REGRET - KEY_HIDDEN] && o->task != ARF_TASK_CHECK)
         return arf_fail(error, ARFUSE_USAGE, "--max-regret belongs to --check FILE");
+    if (o->task == ARF_TASK_PROBE &&
+        (o->format == ARF_FORMAT_CSV || o->format == ARF_FORMAT_MARKDOWN))
+        return arf_fail(error, ARFUSE_USAGE, "--probe prints --format table or jsonl");
     const bool files = !(strcmp(o->ab[0], "default") == 0 || strcmp(o->ab[0], "unfused") == 0) ||
                        !(strcmp(o->ab[1], "default") == 0 || strcmp(o->ab[1], "unfused") == 0);
     if (o->task == ARF_TASK_AB && !files && o->hidden_count == 0)

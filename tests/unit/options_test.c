@@ -167,6 +167,8 @@ static void test_refusals(void **state)
         {"--check f --format csv", "no meaning for --check"},
         {"--check f --resume", "no meaning for --check"},
         {"--probe --budget 1", "no meaning for --probe"},
+        {"--probe --format csv", "--format table or jsonl"},
+        {"--probe --format md", "--format table or jsonl"},
         {"--hidden 8 --ab f,default --protocols ll", "no meaning for --ab"},
         {"--ab default,unfused", "--hidden"},
         {"--hidden 8,16 --ab f,default", "one shape"},
