@@ -19,6 +19,10 @@ static arfuse_status check_choices(const arfuse_workspace *workspace, arf_patter
 {
     const arf_routes *routes = arf_routes_of(workspace, pattern);
     int count = routes == NULL ? 0 : routes->count;
+    if (call->site != ARFUSE_SITE_NONE && workspace->sites.count == 0)
+        return arf_fail(error, ARFUSE_USAGE,
+                        "call.site is %d, expected ARFUSE_SITE_NONE (-1): options.sites names none",
+                        call->site);
     if (call->site < ARFUSE_SITE_NONE || call->site >= workspace->sites.count)
         return arf_fail(error, ARFUSE_USAGE,
                         "call.site is %d, expected ARFUSE_SITE_NONE (-1) or an index below %d, the "

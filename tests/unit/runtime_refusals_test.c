@@ -114,6 +114,13 @@ static void calls_are_refused_by_name(void **state)
     assert_int_equal(arfuse_allreduce(NULL, &call, &operands, &error), ARFUSE_USAGE);
     assert_int_equal(recorded.launches, 0);
     arfuse_workspace_destroy(&workspace, NULL);
+
+    arfuse_options options = recorded_options();
+    options.sites = NULL;
+    options.site_count = 0;
+    workspace = recorded_open(&options);
+    REFUSED(call.site = 0, "call.site is 0, expected ARFUSE_SITE_NONE (-1): options.sites names");
+    arfuse_workspace_destroy(&workspace, NULL);
 }
 
 int main(void)
