@@ -124,7 +124,7 @@ END
 
 @test "what it cannot follow is refused" {
     for arguments in '--seconds 0' '--seconds' '--processes 17' '--hidden 512,1024' '--check x' '--strict' \
-        '--format md' '--set ll.threads=64' '--frobnicate'; do
+        '--format md' '--set ll.threads=64' '--noise 2' '--output x' '--frobnicate'; do
         # shellcheck disable=SC2086
         run "$bench" --device model:default $arguments
         echo "$arguments: $output"
@@ -134,6 +134,18 @@ END
     run "$bench" --device model:default --profile "$profile" --hidden 512
     [ "$status" -eq 3 ]
     [[ $output == *"not the shape of the options"* ]]
+    run "$bench" --budget 20
+    [ "$status" -eq 2 ]
+    [[ $output == *"--budget: the time of a run is --seconds here" ]] # not "given twice"
+}
+
+@test "--help names its own options and those of arfuse-tune, exit 0" {
+    run --separate-stderr "$bench" --device model:default --help
+    [ "$status" -eq 0 ]
+    [ -z "$stderr" ]
+    for option in --profile --seconds --csv --processes --calls --seeded --hidden --wait-limit; do
+        [[ $output == *"$option"* ]]
+    done
 }
 
 @test "a stand-in for CUDA: the host's costs are measured, and results that nobody wrote are wrong" {

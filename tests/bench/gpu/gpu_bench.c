@@ -72,17 +72,33 @@ static bool names(const char *argument, const char *name)
            (argument[length] == '=' || argument[length] == '\0');
 }
 
+#define TUNE_OPTIONS                                                                        \
+    "--hidden, --topk, --tp, --tokens, --pattern, --protocols, --no-norm, --no-residual, "  \
+    "--no-shared-expert, --device, --policy, --seed, --wait-limit, --format table or csv, " \
+    "--quiet, --verbose"
+
+static void print_help(void)
+{
+    puts("Usage: gpu_bench [--profile FILE] [--seconds N] [--csv] [--processes N] [--calls N] "
+         "[--seeded N]\n"
+         "                 [OPTION of arfuse-tune ...]\n"
+         "Times protocols, routes, rivals and floors over the tokens, then judges the marks.\n"
+         "Of arfuse-tune's options: " TUNE_OPTIONS ".\n"
+         "tests/bench/README.md says what each one does.");
+}
+
+static arfuse_status refuse_option(arf_error *error)
+{
+    return arf_fail(error, ARFUSE_USAGE, "of arfuse-tune's options these go here: " TUNE_OPTIONS);
+}
+
 /* What a tune alone can follow is refused, not left unheard. */
 static arfuse_status refuse_others(const arf_tune_options *o, arf_error *error)
 {
     if (o->task != ARF_TASK_TUNE || o->pins > 0 || o->any_numerics || o->multicast ||
         o->weights != NULL || o->base != NULL || o->resume || o->strict ||
         (o->format != ARF_FORMAT_TABLE && o->format != ARF_FORMAT_CSV))
-        return arf_fail(error, ARFUSE_USAGE,
-                        "of arfuse-tune's options these go here: --hidden, --topk, --tp, --tokens, "
-                        "--pattern, --protocols, --no-norm, --no-residual, --no-shared-expert, "
-                        "--device, --policy, --seed, --wait-limit, --format table or csv, --quiet, "
-                        "--verbose");
+        return refuse_option(error);
     if (arf_shape_count(o) != 1)
         return arf_fail(error, ARFUSE_USAGE, "one shape a run: one --hidden and one --topk");
     return ARFUSE_OK;
@@ -131,6 +147,10 @@ static arfuse_status parse(int argc, char **argv, request *r, arf_error *error)
             mine = r->csv = true;
         if (mine)
             continue;
+        if (names(argv[i], "--budget"))
+            return arf_fail(error, ARFUSE_USAGE, "--budget: the time of a run is --seconds here");
+        if (names(argv[i], "--noise") || names(argv[i], "--output"))
+            return refuse_option(error);
         for (int s = 0; s < STANDARD; s++)
             given[s] |= names(argv[i], standard[s].name);
         if (count > MOST_ARGUMENTS - STANDARD - 3)
@@ -146,6 +166,8 @@ static arfuse_status parse(int argc, char **argv, request *r, arf_error *error)
     rest[count++] = seconds;
     rest[count] = NULL;
     ARF_TRY(arf_options_parse(count, rest, &r->options, error));
+    if (r->options.task == ARF_TASK_HELP)
+        return ARFUSE_OK;
     ARF_TRY(refuse_others(&r->options, error));
     r->has_shape = given[0];
     r->csv |= r->options.format == ARF_FORMAT_CSV;
@@ -351,6 +373,10 @@ int main(int argc, char **argv)
     arf_voice_name("gpu_bench");
     if (parse(argc, argv, &r, &error) != ARFUSE_OK)
         arf_group_leave_early(error.status, error.text);
+    if (r.options.task == ARF_TASK_HELP) {
+        print_help();
+        return ARFUSE_OK;
+    }
     if (r.processes > 1) { /* heard by CUDA under MPS alone */
         char share[16];
         snprintf(share, sizeof share, "%d", (int)(100 / r.processes));
