@@ -159,6 +159,7 @@ END
     [ "$status" -eq 5 ]
     [[ $stderr == *"left out: allreduce "*"is not written"* ]]
     grep -qE '^copy, .* 1024 MiB [0-9.]+ TB/s$' <<<"$output"
+    [[ $output == *"mark not here  allreduce, 1 to 2048 tokens: routed over the NCCL composition: NCCL takes one rank a GPU, and 8 share one"* ]]
     grep -qE '^mark [A-Za-z]+ +launch cost .*: worst [0-9.]+ \([a-z]+, [0-9]+ tokens, [0-9]+ kernels: ' <<<"$output"
     grep -qE '^mark [A-Za-z]+ +creating a workspace.*: [0-9.]+ ms, at most 100' <<<"$output"
     grep -qE '^mark [A-Za-z]+ +compiling a kernel.*: [0-9.]+ s at worst \([a-z_]+, of [0-9]+\), at most 2' <<<"$output"

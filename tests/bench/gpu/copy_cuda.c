@@ -32,7 +32,7 @@ static const char copy_text[] =
     "    }\n"
     "}\n";
 
-enum { THREADS = 512, BLOCKS_PER_SM = 4, TURNS = 7 };
+enum { TURNS = 7 };
 /* Copied between two events, so that starting a kernel is no part of the time. */
 #define COPIED 4e9
 
@@ -49,16 +49,8 @@ typedef struct copy {
 static arfuse_status by_kernel(copy *c, arf_error *error)
 {
     unsigned long long packs = c->bytes / 16;
-    CUlaunchConfig config = {.gridDimX = (unsigned)(BLOCKS_PER_SM * c->device->sm_count),
-                             .gridDimY = 1,
-                             .gridDimZ = 1,
-                             .blockDimX = THREADS,
-                             .blockDimY = 1,
-                             .blockDimZ = 1,
-                             .hStream = c->stream};
     void *parameters[] = {&c->to, &c->from, &packs, &c->turns};
-    return ARF_CU(&c->device->driver, error, cuLaunchKernelEx, &config, c->kernel.function,
-                  parameters, NULL);
+    return inline_kernel_fill(c->device, &c->kernel, parameters, c->stream, error);
 }
 
 static arfuse_status by_driver(copy *c, arf_error *error)

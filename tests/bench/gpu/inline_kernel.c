@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { FILL_THREADS = 512, FILL_BLOCKS_PER_SM = 4 };
+
 arfuse_status inline_kernel_make(const arf_cuda *device, const char *name, const char *text,
                                  inline_kernel *kernel, arf_error *error)
 {
@@ -28,6 +30,20 @@ arfuse_status inline_kernel_make(const arf_cuda *device, const char *name, const
         status = ARF_CU(&device->driver, error, cuModuleGetFunction, &kernel->function,
                         kernel->module, function);
     return status;
+}
+
+arfuse_status inline_kernel_fill(const arf_cuda *device, const inline_kernel *kernel,
+                                 void **parameters, CUstream stream, arf_error *error)
+{
+    const CUlaunchConfig config = {.gridDimX = (unsigned)(FILL_BLOCKS_PER_SM * device->sm_count),
+                                   .gridDimY = 1,
+                                   .gridDimZ = 1,
+                                   .blockDimX = FILL_THREADS,
+                                   .blockDimY = 1,
+                                   .blockDimZ = 1,
+                                   .hStream = stream};
+    return ARF_CU(&device->driver, error, cuLaunchKernelEx, &config, kernel->function, parameters,
+                  NULL);
 }
 
 void inline_kernel_free(const arf_cuda *device, inline_kernel *kernel)

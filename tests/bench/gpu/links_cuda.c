@@ -28,7 +28,7 @@ static const char write_text[] =
     "                to.of[peer][i] = value;\n"
     "}\n";
 
-enum { THREADS = 512, BLOCKS_PER_SM = 4, TURNS = 7 };
+enum { TURNS = 7 };
 #define PART ((uint64_t)16 << 20) /* to each peer in a turn: larger than what a switch buffers */
 /* Sent between two events, so that starts that differ by some microseconds are no part of it. */
 #define SENT 8e9
@@ -76,16 +76,9 @@ static arfuse_status write_all(sender *s, double *us, arf_error *error)
     const arf_driver *driver = &s->device->driver;
     unsigned long long packs = PART / 16;
     float ms = 0;
-    CUlaunchConfig config = {.gridDimX = (unsigned)(BLOCKS_PER_SM * s->device->sm_count),
-                             .gridDimY = 1,
-                             .gridDimZ = 1,
-                             .blockDimX = THREADS,
-                             .blockDimY = 1,
-                             .blockDimZ = 1,
-                             .hStream = s->stream};
     void *parameters[] = {&s->to, &s->peers, &packs, &s->turns};
     ARF_TRY(ARF_CU(driver, error, cuEventRecord, s->begin, s->stream));
-    ARF_TRY(ARF_CU(driver, error, cuLaunchKernelEx, &config, s->kernel.function, parameters, NULL));
+    ARF_TRY(inline_kernel_fill(s->device, &s->kernel, parameters, s->stream, error));
     ARF_TRY(ARF_CU(driver, error, cuEventRecord, s->end, s->stream));
     ARF_TRY(ARF_CU(driver, error, cuStreamSynchronize, s->stream));
     ARF_TRY(ARF_CU(driver, error, cuEventElapsedTime, &ms, s->begin, s->end));
