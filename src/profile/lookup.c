@@ -2,6 +2,7 @@
 #include "profile/lookup.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -299,19 +300,36 @@ static void consider(search *s, const char *path)
     snprintf(s->path, s->path_size, "%s", path);
 }
 
+/* What is absent is no news: most folders of the default order are, and a HOME such as /dev/null
+ * has none below it. What is there and cannot be looked into could hold the very profile. */
+static void note_unread(const search *s, const char *path)
+{
+    const int cause = errno;
+    struct stat about;
+    if (cause != ENOENT && (cause != ENOTDIR || stat(path, &about) == 0))
+        arf_logf(s->log, ARFUSE_LOG_WARNING, "%s: cannot search for profiles: %s; skipped", path,
+                 strerror(cause));
+}
+
 /* Files of a folder, then those of the folders in it, each in order of name, so that every machine
  * takes the same. Folders further down (published ones) are not searched. */
 static void search_folder(search *s, const char *folder, int below)
 {
     struct dirent **entry;
     int count = scandir(folder, &entry, visible, by_bytes);
+    if (count < 0)
+        note_unread(s, folder);
     for (int folders = 0; folders <= (below > 0) && count > 0; folders++)
         for (int i = 0; i < count; i++) {
             char path[PATH_BYTES];
             struct stat about;
-            if (arf_join_path(path, sizeof path, folder, entry[i]->d_name, NULL) != ARFUSE_OK ||
-                stat(path, &about) != 0)
+            if (arf_join_path(path, sizeof path, folder, entry[i]->d_name, NULL) != ARFUSE_OK)
                 continue;
+            if (stat(path, &about) != 0) {
+                if (!folders)
+                    note_unread(s, path);
+                continue;
+            }
             if (S_ISDIR(about.st_mode) && folders)
                 search_folder(s, path, below - 1);
             else if (!folders && is_profile_name(entry[i]->d_name))

@@ -42,8 +42,8 @@ typedef enum arf_found {
  * Searches the folders and the folders in them (the `<device>-<link>` of design section 7). Exact: *profile and `path` are it.
  * Nearest: the profile of the same link and kernel set whose shape is closest by a stated
  * distance. A second exact one in the same folder of the list is one warning with both names; the
- * first is taken, by folder, then name, in bytes. Corrupt files met on the way are one warning each and skipped. *profile is the
- * caller's; NULL when none.
+ * first is taken, by folder, then name, in bytes. Corrupt files, and folders that are there and cannot be
+ * read, are one warning each and skipped. *profile is the caller's; NULL when none.
  */
 arfuse_status arf_profile_find(const arf_profile_key *key, const char *folders, const arf_log *log,
                                arf_found *found, arf_profile **profile, char *path,

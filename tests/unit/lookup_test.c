@@ -287,6 +287,27 @@ static void several_of_one_key_in_a_folder_are_one_warning(void **state)
     assert_string_equal(path + strlen(root), "/a.json");
 }
 
+/* Whoever may run the tests: a file in place of a folder, a link to itself. */
+static void what_cannot_be_searched_is_a_warning_each(void **state)
+{
+    (void)state;
+    arf_profile *profile = NULL;
+    char path[512], file[SCRATCH_PATH + 32], loop[SCRATCH_PATH + 32], folders[2048], wanted[1200];
+    arf_profile_key key = dense_key(8, 6144);
+    snprintf(file, sizeof file, "%s/dense.json", root);
+    snprintf(loop, sizeof loop, "%s/loop", root);
+    copy_dense(file);
+    assert_int_equal(symlink("loop", loop), 0);
+    snprintf(folders, sizeof folders, "%s:%s/below:%s/absent:%s", file, file, root, root);
+    assert_int_equal(find(&key, folders, &profile, path), ARF_FOUND_EXACT);
+    arf_profile_free(profile);
+    snprintf(wanted, sizeof wanted,
+             "%s: cannot search for profiles: Not a directory; skipped\n"
+             "%s: cannot search for profiles: Too many levels of symbolic links; skipped\n",
+             file, loop);
+    assert_string_equal(warnings, wanted);
+}
+
 static void folders_further_down_are_not_searched(void **state)
 {
     (void)state;
@@ -374,6 +395,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_first_folder_wins, make, clean),
         cmocka_unit_test_setup_teardown(several_of_one_key_in_a_folder_are_one_warning, make,
                                         clean),
+        cmocka_unit_test_setup_teardown(what_cannot_be_searched_is_a_warning_each, make, clean),
         cmocka_unit_test_setup_teardown(folders_further_down_are_not_searched, make, clean),
         cmocka_unit_test_setup_teardown(the_nearest_shape_of_the_link_is_found, make, clean),
         cmocka_unit_test_setup_teardown(corrupt_files_are_one_warning_each, make, clean),
