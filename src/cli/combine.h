@@ -25,11 +25,11 @@ typedef arfuse_status (*arf_combine_use)(const arf_samples *samples, const void 
                                          arf_error *error);
 
 /*
- * Reads and joins the files, and hands the result to `use`. Refused (ARFUSE_PROFILE): another kernel
- * set, tuning version, shape, device or policy. Another driver or other kernel sources are one note
- * each. The result's `tool` says how many files and duplicates there were, and by which rule those
- * were resolved; one file comes as it is. Returns the exit code; what was refused, here or by `use`,
- * is on stderr.
+ * Reads and joins the files, and hands the result to `use`. Refused (ARFUSE_PROFILE): another
+ * kernel set, tuning version, shape, device or policy. Another driver or other kernel sources are
+ * one note each. The result's `tool` says how many files and duplicates there were, and by which
+ * rule those were resolved; one file comes as it is. Returns the exit code; what was refused, here
+ * or by `use`, is on stderr.
  */
 int arf_combine_files(char **paths, int count, arf_duplicates rule, arf_combine_use use,
                       const void *context);

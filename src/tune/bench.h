@@ -71,8 +71,8 @@ arfuse_status arf_bench_verify(arf_bench *bench, const arf_run *run, arf_trial_k
 arfuse_status arf_bench_confirm(arf_bench *bench, const arf_run *run, bool *fatal,
                                 arf_error *error);
 
-/* Microseconds a call, maximum over all ranks, equal on all. Not above 0, or infinite, where a clock
- * gave none. */
+/* Microseconds a call, maximum over all ranks, equal on all. Not above 0, or infinite, where a
+ * clock gave none. */
 arfuse_status arf_bench_time(arf_bench *bench, const arf_run *run, int calls, int64_t round,
                              double *us, bool *fatal, arf_error *error);
 

@@ -25,7 +25,7 @@ arfuse_status arf_tune(arf_tuner *tuner, int *code, arf_error *error);
 int arf_shape_count(const arf_tune_options *options);
 arf_shape arf_shape_at(const arf_tune_options *options, int tp_size, int index);
 
-/* Prints what a tune by these processes would do. Collective; needs no launcher, as nothing does. */
+/* Prints what a tune by these processes would do. Collective; needs no launcher. */
 arfuse_status arf_dry_run(const arf_tune_options *options, arf_group *group, arf_error *error);
 
 #endif

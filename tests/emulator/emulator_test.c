@@ -104,7 +104,9 @@ static bool run_case(const team_case *about, const char *folder, uint64_t first,
     team_tally tally = {0};
     emu_team *team = team_open(about, folder, why, sizeof why);
     bool good = team != NULL;
-    for (uint64_t seed = first; good && seed - first < seeds && tally.switches / (about->weight ? about->weight : 1) < share; seed++) {
+    for (uint64_t seed = first; good && seed - first < seeds &&
+                                tally.switches / (about->weight ? about->weight : 1) < share;
+         seed++) {
         char what[1100];
         const int processes = about->ranks / about->local;
         team_story story = {.seed = seed, .calls = 8, .wait_limit_ns = 100000000000, .lost = -1};

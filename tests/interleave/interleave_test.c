@@ -231,7 +231,8 @@ static void bits_hold_however_ranks_interleave(void **state)
     uint64_t failures = 0;
     for (uint64_t seed = first; seed < first + count && failures < 3; seed++)
         failures += !passes(seed);
-    print_message("# seen: %llu seeds, %lld turns\n", (unsigned long long)count, (long long)baton.turns);
+    print_message("# seen: %llu seeds, %lld turns\n", (unsigned long long)count,
+                  (long long)baton.turns);
     assert_int_equal(failures, 0);
 }
 

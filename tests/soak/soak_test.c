@@ -127,11 +127,12 @@ static void bits_hold_for_as_long_as_asked(void **unused)
     double length = seconds ? atof(seconds) : getenv("ARFUSE_TEST_LONG") ? 20 : 2;
     s.end = now() + length;
     threads_bootstrap_run(RANKS, process, &s);
-    print_message("# seen: %g s, seed %llu: %ld shapes, %ld calls of a rank (ll %ld, bt %ld, ht %ld, "
-                  "unfused %ld, separate %ld)\n",
-                  length, (unsigned long long)s.seed, s.shapes, s.calls, s.by_protocol[ARF_LL],
-                  s.by_protocol[ARF_BT], s.by_protocol[ARF_HT], s.by_protocol[ARF_UNFUSED],
-                  s.by_protocol[ARF_SEPARATE]);
+    print_message(
+        "# seen: %g s, seed %llu: %ld shapes, %ld calls of a rank (ll %ld, bt %ld, ht %ld, "
+        "unfused %ld, separate %ld)\n",
+        length, (unsigned long long)s.seed, s.shapes, s.calls, s.by_protocol[ARF_LL],
+        s.by_protocol[ARF_BT], s.by_protocol[ARF_HT], s.by_protocol[ARF_UNFUSED],
+        s.by_protocol[ARF_SEPARATE]);
     for (int i = 0; i < RANKS; i++)
         if (s.message[i][0] != '\0')
             print_error("# rank %d: %s\n", i, s.message[i]);

@@ -206,8 +206,8 @@ static void run(double noise, int seeds, double allowed_geomean, double allowed_
             all.worst = fmax(all.worst, one.worst);
         }
     }
-    print_message("# seen: noise %g: mean regret %.4f %%, worst %.3f %%, %d of %d bounds right\n", noise,
-                  100.0 * all.geomean, 100.0 * all.worst, all.bounds_good, all.bounds);
+    print_message("# seen: noise %g: mean regret %.4f %%, worst %.3f %%, %d of %d bounds right\n",
+                  noise, 100.0 * all.geomean, 100.0 * all.worst, all.bounds_good, all.bounds);
     assert_true(all.bounds > 0 && all.bounds_good >= 0.95 * all.bounds);
     free(field);
 }

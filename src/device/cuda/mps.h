@@ -18,10 +18,10 @@ typedef struct arf_share {
 } arf_share;
 
 /*
- * `sm_seen` as the driver tells, `sm_all` as libnvidia-ml does; 0: unknown. Whether the driver counts
- * CUDA_MPS_ACTIVE_THREAD_PERCENTAGE in is not relied upon: where it tells all SMs in spite of a
- * limit, the share follows from the percentage. Where libnvidia-ml is not usable the driver is taken
- * to count it in.
+ * `sm_seen` as the driver tells, `sm_all` as libnvidia-ml does; 0: unknown. Whether the driver
+ * counts CUDA_MPS_ACTIVE_THREAD_PERCENTAGE in is not relied upon: where it tells all SMs in spite
+ * of a limit, the share follows from the percentage. Where libnvidia-ml is not usable the driver is
+ * taken to count it in.
  */
 arf_share arf_mps_look(const arf_driver *driver, CUdevice device, int sm_seen, int sm_all);
 
