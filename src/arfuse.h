@@ -211,10 +211,10 @@ typedef struct arfuse_options {
      * CUDA; equal on all ranks. 0: a process that has to share a GPU with another one of the team
      * is ARFUSE_HARDWARE. 1: it may, for trying things out. Under CUDA MPS such processes run side
      * by side, and their kernels must find room at the same time: start each of n with
-     * CUDA_MPS_ACTIVE_THREAD_PERCENTAGE at most 100 / n (a limit is rounded up to whole pairs of
-     * SMs), else ARFUSE_HARDWARE says which would do. Without MPS the GPU gives each a turn of some
-     * milliseconds: results are right, every call waits for turns. Local ranks of one process share
-     * a GPU in any case.
+     * CUDA_MPS_ACTIVE_THREAD_PERCENTAGE at most 100 / n. Limits come in whole pairs of SMs: what
+     * does not fit together, or is not alike, is ARFUSE_HARDWARE, which says what would do. Without
+     * MPS the GPU gives each a turn of some milliseconds: results are right, every call waits for
+     * turns. Local ranks of one process share a GPU in any case.
      */
     int gpu_sharing;
 } arfuse_options;

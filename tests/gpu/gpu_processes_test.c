@@ -6,8 +6,8 @@
  *     gpu_processes_test [--ranks N] [--local N] [--stress SECONDS | --stress-calls N]
  *                        [--only PART,PART..] [--spread] [--compile]
  *
- * Under CUDA MPS (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE at most 100 / N; of 132 SMs 24 for four) the
- * processes run side by side. Without, they take turns: less is run, and times must be refused.
+ * Under CUDA MPS (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE at most 100 / N) the processes run side by
+ * side. Without, they take turns: less is run, and times must be refused.
  * --only takes beginnings of names: "bits,stress". --spread takes a GPU for each process where
  * there are enough. --compile needs no GPU.
  */

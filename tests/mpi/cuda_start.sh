@@ -37,7 +37,7 @@ FAKECUDA_DEVICES=4 run_tune 8 --hidden 1024 --device cuda --dry-run
 check "a dry run of eight processes on four GPUs: exit 4, one message with ranks and GPUs" \
     [ "$rc $(grep -c '^arfuse-tune: ' "$work/err") $(grep -c '8 ranks on 4 GPUs: ranks 0,4 on GPU-.*, ranks 3,7 on GPU-' "$work/err")" = "4 1 1" ]
 
-# The limit as MPS rounds it up, whether or not the driver counts it in where it tells the SMs.
+# The limit as the documentation of MPS rounds it (up), whether or not the driver counts it in where it tells the SMs.
 limited() { # PROCESSES PERCENT SMS-TOLD ARGS...
     FAKECUDA_DEVICES=1 FAKECUDA_MPS=1 FAKECUDA_SMS=$3 FAKENVML_SMS=132 CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=$2 \
         LD_LIBRARY_PATH=$PWD/$BUILD/tests/fakenvml:$LD_LIBRARY_PATH run_tune "$1" --gpu-sharing --device cuda \
