@@ -186,10 +186,11 @@ static arfuse_status count_resident(const arf_cuda *device, arf_ready_step *read
     if (count > 0 && ready->most_rows > 0)
         return ARFUSE_OK;
     return arf_fail(error, ARFUSE_NOT_SUPPORTED,
-                    "%s: clusters of %d blocks of %d threads with %u bytes of shared memory: this "
-                    "GPU has room for %d at once, %d ranks need %d",
-                    step->kernel, step->cluster, step->threads, step->shared_bytes, count,
-                    step->local_ranks, step->resident ? step->local_ranks : 1);
+                    "%s: clusters of %d blocks of %d threads with %u bytes of shared memory: %s "
+                    "has room for %d at once, %d ranks need %d",
+                    step->kernel, step->cluster, step->threads, step->shared_bytes,
+                    processes > 1 ? "a process's part of this GPU" : "this GPU", count,
+                    step->local_ranks, bounded ? step->local_ranks : 1);
 }
 
 arfuse_status arf_cuda_ready(arf_cuda_space *space, const arf_step *recipe, arf_ready_step *ready,
