@@ -85,7 +85,7 @@ static arfuse_status run_times(peer *at, verdict *own, arf_error *error)
         arfuse_status status = gpu_prepare(at->space, &plan, &launch, error);
         if (status == ARFUSE_OK)
             status = arf_cuda_time(&at->space->base, &launch, &timing, &us, error);
-        if (status == ARFUSE_OK && us <= 0)
+        if (status == ARFUSE_OK && !(us > 0))
             status = arf_fail(error, ARFUSE_FAILURE, "a call takes %g us", us);
         ARF_TRY(arf_team_vote(&at->team, status, error));
         used += (size_t)snprintf(own->text + used, sizeof own->text - used, "%s %.2f us; ",
