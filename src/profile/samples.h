@@ -44,8 +44,8 @@ typedef struct arf_sample {
     char reason[ARF_NOTE_TEXT]; /* of an outcome other than timed */
     int calls;                  /* N of the timed graph or loop */
     int clock_mhz;              /* of the team's slowest GPU behind the point; 0: not known */
-    char
-        throttle[ARF_NAME_TEXT]; /* what held a clock down then: "power, heat"; "": nothing known */
+    /* What held a clock down then: "power, heat"; "": nothing known. */
+    char throttle[ARF_NAME_TEXT];
     int rounds;
     double *us; /* [rounds] microseconds a call, maximum over ranks; owned by arf_samples */
 } arf_sample;

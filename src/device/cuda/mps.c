@@ -41,8 +41,8 @@ bool arf_mps_daemon(char *folder, size_t size)
 }
 
 /* A limit comes in whole TPCs of two SMs, the least that work is given to. By the MPS documentation
- * it is "rounded up to the next hardware-supported thread count limit"; the driver of an H200 rounds
- * down where it tells the SMs of a limit. Where it does not tell, the larger is taken. */
+ * it is "rounded up to the next hardware-supported thread count limit"; an H200's driver tells SMs
+ * that are rounded down. Where a driver does not tell, the larger number is taken. */
 #define SMS_A_TPC 2
 
 static int limited_to(int sm_all, double percentage)
