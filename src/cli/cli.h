@@ -70,6 +70,10 @@ arf_numerics arf_cli_numerics(arf_set set);
 /* A profile, or what fitting gives when the file holds samples. NULL as above. */
 arf_profile *arf_cli_load_either(const char *path);
 
+/* The samples behind a profile, which are of its key. NULL as above. */
+arf_samples *arf_cli_load_behind(const arf_profile *profile, const char *profile_path,
+                                 const char *path);
+
 /*
  * To a file, atomically, or to stdout where `output` is NULL. What stands there is replaced only by
  * its own kind, else ARFUSE_PROFILE: it must begin as `begins` says, or where that is NULL with the

@@ -316,7 +316,7 @@ static bool load_side(side *s)
         return (s->samples = arf_cli_load_samples(s->path)) != NULL;
     if (!arf_cli_samples_beside(s->path, beside, sizeof beside) || access(beside, F_OK) != 0)
         return true;
-    s->samples = arf_cli_load_samples(beside);
+    s->samples = arf_cli_load_behind(s->profile, s->path, beside);
     return s->samples != NULL;
 }
 

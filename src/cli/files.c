@@ -5,6 +5,7 @@
 
 #include "base/io.h"
 #include "cli/cli.h"
+#include "profile/lookup.h"
 #include "profile/write.h"
 
 arf_samples *arf_cli_load_samples(const char *path)
@@ -75,6 +76,26 @@ arf_profile *arf_cli_load_either(const char *path)
         arf_complain("%s: %s", path, error.text);
     arf_samples_free(samples);
     return profile;
+}
+
+arf_samples *arf_cli_load_behind(const arf_profile *profile, const char *profile_path,
+                                 const char *path)
+{
+    arf_samples *samples = arf_cli_load_samples(path);
+    if (samples == NULL)
+        return NULL;
+    const arf_profile_key wanted = arf_profile_key_of(profile);
+    const arf_profile_key key = {samples->header.set, samples->header.shape,
+                                 samples->header.device};
+    if (arf_profile_key_equal(&key, &wanted))
+        return samples;
+    char text[ARF_REASON_TEXT], wanted_text[ARF_REASON_TEXT];
+    arf_profile_key_text(&key, text, sizeof text);
+    arf_profile_key_text(&wanted, wanted_text, sizeof wanted_text);
+    arf_complain("%s: samples of %s, expected those of %s as %s", path, text, wanted_text,
+                 profile_path);
+    arf_samples_free(samples);
+    return NULL;
 }
 
 /* Does the file begin with these bytes? */

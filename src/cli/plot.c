@@ -348,16 +348,18 @@ static int run(int argc, char **argv)
                        : arf_cli_samples_beside(r.path, beside, sizeof beside) ? beside
                                                                                : r.path;
     arf_profile *profile = arf_cli_load_either(r.path);
-    arf_samples *samples = profile != NULL ? arf_cli_load_samples(path) : NULL;
+    arf_samples *samples = NULL;
     int code = ARFUSE_PROFILE;
+    if (profile != NULL && r.samples == NULL && access(path, F_OK) != 0)
+        arf_complain("%s: a picture needs the samples behind the profile: beside it, or by "
+                     "--samples FILE",
+                     r.path);
+    else if (profile != NULL)
+        samples = arf_cli_load_behind(profile, r.path, path);
     if (samples != NULL) {
         code = (int)plot(&r, profile, samples, &error);
         if (code != 0)
             arf_complain("%s", error.text);
-    } else if (profile != NULL && r.samples == NULL) {
-        arf_complain("%s: a picture needs the samples behind the profile: beside it, or by "
-                     "--samples FILE",
-                     r.path);
     }
     arf_samples_free(samples);
     arf_profile_free(profile);

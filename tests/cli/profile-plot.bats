@@ -70,6 +70,18 @@ assert root.tagName == "svg", root.tagName' "$BATS_TEST_TMPDIR/a.svg"
     [[ $output == "arfuse-profile: $BATS_TEST_TMPDIR/absent/a.svg: cannot create "* ]]
 }
 
+@test "samples of another key are not drawn under a profile, nor compared by diff" {
+    "$program" fit -o "$BATS_TEST_TMPDIR/mine.json" $samples
+    sed '1s/"name": "model"/"name": "other"/' $samples >"$BATS_TEST_TMPDIR/mine.samples.jsonl"
+    for verb in "plot -o $BATS_TEST_TMPDIR/none.svg" "diff $BATS_TEST_TMPDIR/mine.json"; do
+        run "$program" $verb "$BATS_TEST_TMPDIR/mine.json"
+        [ "$status" = 3 ]
+        [ "${#lines[@]}" -eq 1 ]
+        [[ $output == *"mine.samples.jsonl: samples of "*" on other "*" as $BATS_TEST_TMPDIR/mine.json" ]]
+    done
+    [ ! -e "$BATS_TEST_TMPDIR/none.svg" ]
+}
+
 @test "no samples, no picture; usage errors are exit 2" {
     split plot tests/fixtures/profiles/good/measured.json
     [ "$code" = 3 ]
