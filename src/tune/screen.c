@@ -6,6 +6,7 @@
  * decide.
  */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +18,8 @@
 #define SCREEN_TIMING_US 600.0
 /* Far from the ladder's rounds, so that no noise is shared. */
 #define FIRST_ROUND 100000
+/* Room for a clause about each protocol. */
+#define CUT_TEXT (ARF_PROTOCOLS * 64)
 
 /* How thorough: on the host device, whose tunings differ little and whose large calls are slow,
  * two token counts and the best one of each. */
@@ -149,9 +152,10 @@ static int count_in(const arf_course *s, arf_protocol protocol)
     return in;
 }
 
-/* The time that is left is shared evenly by what is still to be screened. */
+/* The time that is left is shared evenly by what is still to be screened. What it was too short for
+ * is added to `cut_short`. */
 static arfuse_status screen_protocol(arf_course *s, arf_protocol protocol, double deadline,
-                                     arf_error *error)
+                                     char cut_short[CUT_TEXT], arf_error *error)
 {
     int64_t tokens[MOST_POINTS];
     const int in = count_in(s, protocol);
@@ -169,10 +173,10 @@ static arfuse_status screen_protocol(arf_course *s, arf_protocol protocol, doubl
     }
     arf_field_close(&s->field, protocol, keep_of(s->bench));
     const char *pattern = arf_pattern_name(s->field.pattern), *name = arf_protocol_name(protocol);
+    const size_t used = strlen(cut_short);
     if (cuts > 0)
-        arf_voice_warn("%s %s: the budget cut the screening of %d candidates short at %d of %d "
-                       "token counts; a larger --budget explores them",
-                       pattern, name, in, cuts, points);
+        snprintf(cut_short + used, CUT_TEXT - used, "%s%d of %s at %d of %d token counts",
+                 used > 0 ? ", " : "", in, name, cuts, points);
     arf_voice_detail("%s %s: %d of %d candidates go on the ladder", pattern, name,
                      count_in(s, protocol), in);
     return ARFUSE_OK;
@@ -180,7 +184,13 @@ static arfuse_status screen_protocol(arf_course *s, arf_protocol protocol, doubl
 
 arfuse_status arf_screen(arf_course *s, double deadline, arf_error *error)
 {
+    char cut_short[CUT_TEXT] = "";
     for (int protocol = 0; protocol < ARF_PROTOCOLS; protocol++)
-        ARF_TRY(screen_protocol(s, (arf_protocol)protocol, deadline, error));
+        ARF_TRY(screen_protocol(s, (arf_protocol)protocol, deadline, cut_short, error));
+    if (cut_short[0] != '\0')
+        arf_voice_warn("%s, H %d: the budget cut the screening of candidates short: %s; a larger "
+                       "--budget explores them",
+                       arf_pattern_name(s->field.pattern), s->schedule->problem.shape.hidden_size,
+                       cut_short);
     return ARFUSE_OK;
 }

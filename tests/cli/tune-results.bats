@@ -115,6 +115,14 @@ END
     grep -qE 'finalize was measured with some candidates only at [0-9,]+ tokens' <<<"$output"
 }
 
+@test "a screening that the budget cuts short is one line a pattern, with every protocol" {
+    run --separate-stderr "$programs/arfuse-tune" --hidden 512 --topk 2 --tp 2 --tokens 1-64*2 --budget 1 --quiet \
+        --device model:default,prepare_seconds=0 --output cut
+    [ "$status" -eq 0 ]
+    [ "$(grep -c 'cut the screening' <<<"$stderr")" -eq 2 ]
+    grep -qE '^arfuse-tune: allreduce, H 512: .* short: [0-9]+ of ll at [0-9] of 4 .*, [0-9]+ of ht at ' <<<"$stderr"
+}
+
 @test "a point without any time shows no route" {
     run "$programs/arfuse-tune" --hidden 512 --tp 4 --tokens 1-64*2 --protocols ll,bt --output wrong \
         --device "model:$BATS_TEST_DIRNAME/../fixtures/model/wrong.json,prepare_seconds=0"
