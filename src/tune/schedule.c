@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tune/schedule.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -269,6 +270,23 @@ static arfuse_status size_buffers(arf_schedule *s, arf_error *error)
     return ARFUSE_OK;
 }
 
+/* Where no candidate serves even the fewest tokens, nothing would be timed. */
+static arfuse_status judge_tokens(const arf_schedule *s, arf_error *error)
+{
+    for (int p = 0; p < ARF_PATTERNS; p++) {
+        int64_t most = 0;
+        for (int i = 0; i < s->race[p].count; i++)
+            if (s->race[p].candidate[i].limit > most)
+                most = s->race[p].candidate[i].limit;
+        if (most > 0 && most < s->tokens.value[0])
+            return arf_fail(error, ARFUSE_USAGE,
+                            "--tokens: %" PRId64 " or more, but the %s candidates of --protocols "
+                            "serve at most %" PRId64 "; add fewer tokens or another protocol",
+                            s->tokens.value[0], arf_pattern_name((arf_pattern)p), most);
+    }
+    return ARFUSE_OK;
+}
+
 arfuse_status arf_schedule_make(const arf_problem *problem, const arf_tokens *tokens,
                                 const arf_tune_options *options, arf_schedule **schedule,
                                 arf_error *error)
@@ -287,6 +305,8 @@ arfuse_status arf_schedule_make(const arf_problem *problem, const arf_tokens *to
             status = make_race(s, options, (arf_pattern)p, error);
     if (status == ARFUSE_OK)
         status = judge_numerics(s, error);
+    if (status == ARFUSE_OK)
+        status = judge_tokens(s, error);
     if (status == ARFUSE_OK)
         status = size_buffers(s, error);
     if (status != ARFUSE_OK) {

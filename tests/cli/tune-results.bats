@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # What a tune leaves its user with: results that programs read, and last lines that can be followed.
 
+bats_require_minimum_version 1.5.0
+
 setup_file() {
     cd "$BATS_TEST_DIRNAME/../.." || exit 1
     tune=$PWD/${BUILD:-build}/arfuse-tune

@@ -148,6 +148,10 @@ static void test_an_empty_race_says_which_filter_emptied_it(void **state)
     assert_non_null(strstr(error.text, "no candidate is left"));
     assert_non_null(strstr(error.text, "ht: "));
     assert_non_null(strstr(error.text, "ll: left out by --protocols"));
+    make(ARF_SET_ARFUSE, 148, 6144, 4, "--protocols ll --tokens 4096,8192", ARFUSE_USAGE);
+    assert_non_null(strstr(error.text, "--tokens: 4096 or more, but the allreduce candidates"));
+    arf_schedule_free(
+        make(ARF_SET_ARFUSE, 148, 6144, 4, "--protocols ll --tokens 8,8192", ARFUSE_OK));
     make(ARF_SET_HOST, 0, 6144, 10, "--numerics any", ARFUSE_USAGE);
     assert_non_null(strstr(error.text, "--numerics any"));
 }
