@@ -11,8 +11,13 @@ arfuse_status arf_side_of_profile(const arf_tuner *tuner, const char *name,
                                   const arf_profile *profile, arf_side *side, arf_error *error)
 {
     arf_profile_key key = {arf_device_set(tuner->device), profile->shape, tuner->key};
-    key.shape.tp_size = tuner->team.tp_size;
     char reason[ARF_REASON_TEXT];
+    if (profile->shape.tp_size != tuner->team.tp_size)
+        return arf_fail(error, ARFUSE_PROFILE,
+                        "%s: is for %d ranks, and this team has %d; start %d processes, or add "
+                        "--tp %d",
+                        name, profile->shape.tp_size, tuner->team.tp_size, profile->shape.tp_size,
+                        profile->shape.tp_size);
     if (!arf_profile_matches(profile, &key, reason))
         return arf_fail(error, ARFUSE_PROFILE, "%s: not for this team and device: %s", name,
                         reason);

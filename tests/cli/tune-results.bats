@@ -125,6 +125,14 @@ END
     grep -qE '^arfuse-tune: allreduce, H 512: .* short: [0-9]+ of ll at [0-9] of 4 .*, [0-9]+ of ht at ' <<<"$stderr"
 }
 
+@test "a profile for more ranks than were started: what to start" {
+    for task in "--check $(echo csv/*/*_bf16.json)" "--ab $(echo csv/*/*_bf16.json),default"; do
+        run "$programs/arfuse-tune" $task --device model:default --quiet
+        [ "$status" -eq 3 ]
+        [[ $output == *"is for 2 ranks, and this team has 1; start 2 processes, or add --tp 2" ]]
+    done
+}
+
 @test "a point without any time shows no route" {
     run "$programs/arfuse-tune" --hidden 512 --tp 4 --tokens 1-64*2 --protocols ll,bt --output wrong \
         --device "model:$BATS_TEST_DIRNAME/../fixtures/model/wrong.json,prepare_seconds=0"
