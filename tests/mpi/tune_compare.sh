@@ -36,7 +36,7 @@ run_tune 2 --tp 4 --check "$profile" --device "model:$faults/wrong.json"
 check "results are checked too: exit 5" [ "$rc" -eq 5 ]
 run_tune 2 --tp 2 --check "$profile" --device model:default
 check "another team: exit 3" [ "$rc" -eq 3 ]
-check "another team: one message, which names it" [ "$(lines) $(grep -c tp_size "$work/err")" = "1 1" ]
+check "another team: one message, which names it" [ "$(lines) $(grep -c "is for 4 ranks, and this team has 2" "$work/err")" = "1 1" ]
 run_tune 2 --tp 4 --check "$profile" --device host
 check "another device: exit 3" [ "$rc" -eq 3 ]
 head -c 300 "$profile" >"$work/cut.json"
