@@ -11,6 +11,11 @@
 
 #include "device/team.h"
 
+/* Descriptors travel within milliseconds, but on a busy machine a process comes late to them. */
+#define ARF_EXCHANGE_SECONDS 20.0
+/* An exchange takes at most this: both attempts. */
+#define ARF_EXCHANGE_MOST_SECONDS (2 * ARF_EXCHANGE_SECONDS)
+
 /*
  * own[local_ranks] goes in; all[tp_size] comes out: a fresh close-on-exec descriptor of every rank
  * (duplicates of one's own), which the caller closes. `own` stays the caller's.

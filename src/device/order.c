@@ -15,8 +15,6 @@
 #include "device/fd_exchange.h"
 #include "device/node.h"
 
-#define EXCHANGE_SECONDS 60.0 /* as for the regions of the host device */
-
 /* A rank is ahead of a peer by the calls that do not wait for it, a few at most. */
 enum { ENTRIES = 64, NAMES = 64, NUMBER_BITS = 16 };
 #define NUMBER_MASK ((UINT64_C(1) << NUMBER_BITS) - 1)
@@ -86,7 +84,7 @@ static arfuse_status map_pages(arf_order *order, const arf_team *team, bool one_
     if (one_node) {
         for (int i = 0; i < team->local_ranks; i++)
             given[i] = own; /* a descriptor a rank is what travels */
-        status = arf_fd_exchange(team, given, all, EXCHANGE_SECONDS, error);
+        status = arf_fd_exchange(team, given, all, ARF_EXCHANGE_SECONDS, error);
         if (status == ARFUSE_OK)
             for (int rank = 0; rank < team->tp_size; rank++) {
                 const int process = team->process_of[rank];

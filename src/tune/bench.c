@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "device/fd_exchange.h"
 #include "device/numerics.h"
 #include "rules/sizing.h"
 #include "tune/stop.h"
@@ -26,7 +27,7 @@ static double patience(const arf_bench *bench)
 static arfuse_status make_space(arf_bench *bench, const arf_space_spec *spec, arf_error *error)
 {
     arf_device *device = bench->tuner->device;
-    arf_watch_begin(patience(bench), "making the buffers");
+    arf_watch_begin(patience(bench) + ARF_EXCHANGE_MOST_SECONDS, "making the buffers");
     arfuse_status status = device->ops->space_create(device, spec, &bench->space, error);
     arf_watch_end();
     return status;

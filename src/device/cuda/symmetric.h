@@ -10,9 +10,6 @@
 #include "device/cuda/segment.h"
 #include "device/team.h"
 
-/* Of every exchange of descriptors. */
-#define ARF_EXCHANGE_SECONDS 20.0
-
 typedef struct arf_symmetric {
     arf_way way;
     uint64_t bytes;                     /* of a segment, as asked for */

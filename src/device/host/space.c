@@ -12,8 +12,6 @@
 #include "device/host/wait.h"
 #include "rules/knobs.h"
 
-/* Descriptors travel within milliseconds; a starting process may be slow to come to it. */
-#define EXCHANGE_SECONDS 60.0
 #define MOST_SECONDS 1e9 /* 30 years; also what refuses infinity and NaN */
 
 /* ---- set-up ---------------------------------------------------------------------------------- */
@@ -100,7 +98,7 @@ static arfuse_status map_regions(arf_host_space *space, arf_error *error)
     }
     status = arf_team_vote(team, status, error);
     if (status == ARFUSE_OK)
-        status = arf_fd_exchange(team, own, all, EXCHANGE_SECONDS, error);
+        status = arf_fd_exchange(team, own, all, ARF_EXCHANGE_SECONDS, error);
     for (int i = 0; i < made; i++)
         close(own[i]);
     if (status != ARFUSE_OK)
