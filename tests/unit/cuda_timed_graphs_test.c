@@ -87,17 +87,5 @@ int main(void)
 }
 
 #else
-
-static void test_needs_the_cuda_device(void **state)
-{
-    (void)state;
-    skip();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_needs_the_cuda_device)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
-
+#include "support/no_cuda.h"
 #endif
