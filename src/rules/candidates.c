@@ -34,20 +34,6 @@ static int steps_of(const arf_knob *knob, int32_t value, int top_k, int32_t step
     return count;
 }
 
-/* With one kernel there is no publishing kernel to tune. */
-static bool runs(const arf_knob_table *table, const arf_tuning *tuning, const char *name)
-{
-    static const char *const publishing[] = {"elements_per_thread", "threads",
-                                             "release_before_store"};
-    int kernels = arf_knob_index(table, "kernels");
-    if (kernels < 0 || tuning->value[kernels] != 1)
-        return true;
-    for (size_t i = 0; i < sizeof publishing / sizeof *publishing; i++)
-        if (strcmp(publishing[i], name) == 0)
-            return false;
-    return true;
-}
-
 /* HT's tile is one axis with two knobs: a step of the threads alone would hardly ever divide the
  * token again, so the threads also step with threads x vectors kept. */
 static void add_tile_steps(const arf_problem *problem, arf_pattern pattern, const arf_plan *plan,
@@ -83,7 +69,7 @@ void arf_neighbours(const arf_problem *problem, arf_pattern pattern, const arf_p
         return;
     for (int i = 0; i < table->count; i++) {
         const arf_knob *knob = &table->knob[i];
-        if (!knob->ladder || !runs(table, &plan->tuning, knob->name))
+        if (!knob->ladder || !arf_knob_read(table, &plan->tuning, i))
             continue;
         int32_t step[2];
         int steps = steps_of(knob, plan->tuning.value[i], problem->shape.top_k, step);

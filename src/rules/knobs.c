@@ -277,6 +277,26 @@ arf_tuning arf_tuning_fallback(const arf_knob_table *table)
     return tuning;
 }
 
+bool arf_knob_read(const arf_knob_table *table, const arf_tuning *tuning, int knob)
+{
+    static const char *const publishing[] = {"elements_per_thread", "threads",
+                                             "release_before_store", "early_shared"};
+    const int kernels = arf_knob_index(table, "kernels");
+    if (kernels < 0 || tuning->value[kernels] != 1)
+        return true;
+    for (size_t i = 0; i < sizeof publishing / sizeof *publishing; i++)
+        if (strcmp(publishing[i], table->knob[knob].name) == 0)
+            return false;
+    return true;
+}
+
+void arf_tuning_settle(const arf_knob_table *table, arf_tuning *tuning)
+{
+    for (int i = 0; i < table->count; i++)
+        if (!arf_knob_read(table, tuning, i))
+            tuning->value[i] = table->knob[i].fallback;
+}
+
 void arf_tuning_text(const arf_knob_table *table, const arf_tuning *tuning, char *text, int size)
 {
     int used = 0;

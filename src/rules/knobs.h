@@ -53,6 +53,12 @@ int32_t arf_knob_value(arf_set set, arf_protocol protocol, arf_pattern pattern,
 /* Every knob at its fallback. */
 arf_tuning arf_tuning_fallback(const arf_knob_table *table);
 
+/* False where no kernel of the tuning reads the knob: a single kernel (`kernels` 1) has no
+ * publishing kernel to tune. */
+bool arf_knob_read(const arf_knob_table *table, const arf_tuning *tuning, int knob);
+/* Knobs that nothing reads to their fallbacks: of tunings that launch the same, one. */
+void arf_tuning_settle(const arf_knob_table *table, arf_tuning *tuning);
+
 /* "name=value name=value ..." in table order, as tables and messages print a tuning. */
 void arf_tuning_text(const arf_knob_table *table, const arf_tuning *tuning, char *text, int size);
 /* "bt unicast fixed threads=128 ...": all of a plan, as a cell of a table holds one. Without the

@@ -47,16 +47,26 @@ static bool pinned(const arf_schedule *s, const arf_tune_options *o, arf_pattern
 }
 
 /* Sets the pinned knobs: a pinned value need not be in any seed. */
-static arf_plan pin_plan(const arf_schedule *s, const arf_tune_options *o, arf_pattern pattern,
-                         arf_plan plan)
+static void pin(const arf_schedule *s, const arf_tune_options *o, arf_pattern pattern,
+                arf_plan *plan)
 {
-    const arf_knob_table *knobs = arf_knobs(s->problem.set, plan.protocol, pattern);
+    const arf_knob_table *knobs = arf_knobs(s->problem.set, plan->protocol, pattern);
     for (int i = 0; i < o->pins; i++) {
         const arf_pin *pin = &o->pin[i];
         int at = arf_knob_index(knobs, pin->knob);
-        if (pin->protocol == plan.protocol && pin->pattern[pattern] && at >= 0)
-            plan.tuning.value[at] = pin->value;
+        if (pin->protocol == plan->protocol && pin->pattern[pattern] && at >= 0)
+            plan->tuning.value[at] = pin->value;
     }
+}
+
+/* The plan as it races: pinned, and knobs that no kernel reads where all have them, since two plans
+ * that launch the same would share the places that screening has. */
+static arf_plan settle(const arf_schedule *s, const arf_tune_options *o, arf_pattern pattern,
+                       arf_plan plan)
+{
+    pin(s, o, pattern, &plan); /* before, since what is read depends on it */
+    arf_tuning_settle(arf_knobs(s->problem.set, plan.protocol, pattern), &plan.tuning);
+    pin(s, o, pattern, &plan);
     return plan;
 }
 
@@ -113,7 +123,7 @@ static arfuse_status add_protocol(arf_schedule *s, const arf_tune_options *o, ar
     arf_seeds(&s->problem, pattern, protocol, seeds);
     const int first = s->race[pattern].count;
     for (int i = 0; i < seeds->count; i++) {
-        arf_plan plan = pin_plan(s, o, pattern, seeds->plan[i]);
+        arf_plan plan = settle(s, o, pattern, seeds->plan[i]);
         if (!arf_legal(&s->problem, pattern, &plan, reason))
             continue; /* only a pin can have made it so; the last reason is kept */
         if (!add(s, pattern, &plan, ARF_ORIGIN_SEED))
@@ -130,8 +140,9 @@ static arfuse_status add_protocol(arf_schedule *s, const arf_tune_options *o, ar
         for (int j = 0; j < near->count; j++) {
             if (s->race[pattern].count - first >= most_candidates(s))
                 break;
+            const arf_plan plan = settle(s, o, pattern, near->plan[j]);
             if (pinned(s, o, pattern, &near->plan[j]) &&
-                !add(s, pattern, &near->plan[j], ARF_ORIGIN_NEIGHBOUR))
+                !add(s, pattern, &plan, ARF_ORIGIN_NEIGHBOUR))
                 goto out;
         }
     }
@@ -156,9 +167,10 @@ static arfuse_status add_defaults(arf_schedule *s, const arf_tune_options *o, ar
     arf_default_routes(&s->problem, pattern, s->tokens.value[s->tokens.count - 1], routes);
     bool kept = true;
     for (int i = 0; i < routes->count && kept; i++) {
-        const arf_plan *plan = &routes->route[i].plan;
-        if (o->protocol[plan->protocol] && pinned(s, o, pattern, plan))
-            kept = add(s, pattern, plan, ARF_ORIGIN_DEFAULT);
+        const arf_plan *route = &routes->route[i].plan;
+        const arf_plan plan = settle(s, o, pattern, *route);
+        if (o->protocol[route->protocol] && pinned(s, o, pattern, route))
+            kept = add(s, pattern, &plan, ARF_ORIGIN_DEFAULT);
     }
     free(routes);
     return kept ? ARFUSE_OK : arf_fail(error, ARFUSE_FAILURE, "out of memory for the candidates");

@@ -141,6 +141,40 @@ static void test_pins(void **state)
     assert_non_null(strstr(error.text, "pack_step"));
 }
 
+/* A single kernel has no publishing kernel; two plans that differ in what that one reads launch the
+ * same, and one of them would take a place of the few that screening has. */
+static void test_no_two_candidates_launch_the_same(void **state)
+{
+    (void)state;
+    static const char *const pins[] = {
+        "", "--set ll.elements_per_thread=2",
+        "--set ll.finalize.kernels=1 --set ll.allreduce.kernels=1 --set ll.elements_per_thread=2"};
+    for (size_t a = 0; a < sizeof pins / sizeof *pins; a++) {
+        arf_schedule *s = make(ARF_SET_ARFUSE, 132, 6144, 8, pins[a], ARFUSE_OK);
+        for (int p = 0; p < ARF_PATTERNS; p++) {
+            const arf_race *race = &s->race[p];
+            const arf_knob_table *knobs = arf_knobs(ARF_SET_ARFUSE, ARF_LL, (arf_pattern)p);
+            const int elements = arf_knob_index(knobs, "elements_per_thread");
+            int singles = 0;
+            for (int i = 0; i < race->count; i++) {
+                arf_plan plan = race->candidate[i].plan;
+                if (plan.protocol != ARF_LL)
+                    continue;
+                if (a > 0)
+                    assert_int_equal(plan.tuning.value[elements], 2);
+                singles += plan.tuning.value[arf_knob_index(knobs, "kernels")] == 1;
+                arf_tuning_settle(knobs, &plan.tuning);
+                for (int j = 0; j < race->count; j++)
+                    assert_true(i == j ||
+                                !arf_plan_equal(ARF_SET_ARFUSE, (arf_pattern)p, &plan,
+                                                &race->candidate[j].plan));
+            }
+            assert_true(singles > 0);
+        }
+        arf_schedule_free(s);
+    }
+}
+
 static void test_an_empty_race_says_which_filter_emptied_it(void **state)
 {
     (void)state;
@@ -242,6 +276,7 @@ int main(void)
         cmocka_unit_test(test_who_always_races),
         cmocka_unit_test(test_large_sweeps_are_bounded),
         cmocka_unit_test(test_pins),
+        cmocka_unit_test(test_no_two_candidates_launch_the_same),
         cmocka_unit_test(test_an_empty_race_says_which_filter_emptied_it),
         cmocka_unit_test(test_the_library_races_under_any_numerics_only),
         cmocka_unit_test(test_the_library_is_no_candidate_where_it_cannot_serve),

@@ -121,6 +121,8 @@ static double penalty(const arf_model_curve *curve, arf_pattern pattern, const a
     double sum = 0.0;
     for (int i = 0; i < table->count; i++) {
         const arf_model_knob *knob = &curve->knob[i];
+        if (!arf_knob_read(table, &plan->tuning, i))
+            continue;
         double distance = log2(1.0 + plan->tuning.value[i]) - log2(1.0 + knob->best) -
                           knob->per_octave * log2((double)tokens);
         sum += knob->cost * distance * distance / (1.0 + distance * distance);

@@ -11,7 +11,7 @@
  * whole number of `stair_tokens` (kernels that serve blocks of tokens take as long for a part of
  * one), and
  *
- *     penalty = sum over the knobs of cost * d^2 / (1 + d^2)
+ *     penalty = sum over the knobs that are read of cost * d^2 / (1 + d^2)
  *     d       = log2(1 + value) - log2(1 + best) - per_octave * log2(M)
  *
  * which is smooth, smallest at the best value, and at most `cost` a knob. A separate finalize adds
