@@ -508,7 +508,8 @@ ARFUSE_API arfuse_status arfuse_write_histogram(const arfuse_workspace *workspac
  * SHADOW CHECK (options.shadow_every = n, equal on all ranks): every n-th call is run unfused too,
  * first, into memory of the workspace's own, and compared; ARFUSE_WRONG_RESULT names site, rank,
  * tensor, token and element. The call itself has been done then. It waits for the stream, so it is
- * left out of calls that are being captured.
+ * left out of calls that are being captured. Routes whose numerics are not "fixed" have bits of
+ * their own: their calls are neither compared nor counted, and a warning at creation names them.
  *
  * CHECKED MODE (options.checked): before each call the ranks compare workspace (by its label), call
  * number, pattern, tokens, site and scalars, and the bits of residual and gamma, through the

@@ -108,7 +108,8 @@ static void show(const char *path, const arf_profile *profile)
     printf("  kernels   %s%s%s\n", arf_set_name(profile->set),
            profile->variant[0] != '\0' ? ", variant " : "", profile->variant);
     printf("  numerics  %s%s\n", arf_numerics_name(profile->numerics),
-           profile->numerics == ARF_FIXED ? ": the same bits whichever route runs" : "");
+           profile->numerics == ARF_FIXED ? ": the same bits whichever route runs"
+                                          : ": the bits change with the route");
     show_evidence(&profile->evidence);
     for (int i = 0; i < ARF_PATTERNS; i++)
         show_pattern(profile, (arf_pattern)i);

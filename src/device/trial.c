@@ -35,7 +35,9 @@ struct arf_trial {
     void *(*memory)[TENSORS];  /* [local_ranks], device memory as allocated; NULL: not there */
     arfuse_operands *operands; /* [local_ranks] */
 
-    arf_bf16 *rows; /* [CHUNK, H] on their way */
+    arf_bf16 *rows;  /* [CHUNK, H] on their way */
+    arf_bf16 *norms; /* [CHUNK, H]: what follows from outputs on their way; from its use on */
+    arf_any_order *any_order; /* [H] of one token; from its use on */
 
     /* What right calls leave: the first `ready` rows of [tokens, H] each. */
     struct expected {
@@ -262,6 +264,8 @@ void arf_trial_destroy(arf_trial *trial)
         free(trial->expected[pattern].norm_out);
     }
     free(trial->rows);
+    free(trial->norms);
+    free(trial->any_order);
     free(trial->operands);
     free(trial->memory);
     free(trial);
@@ -289,6 +293,14 @@ arf_launch arf_trial_launch(const arf_trial *trial, arf_pattern pattern, int64_t
 /* ---- check ------------------------------------------------------------------------------------
  */
 
+static arfuse_status no_room(const arf_trial *trial, arf_error *error)
+{
+    return arf_fail(error, ARFUSE_FAILURE,
+                    "no memory for the expected results of %" PRId64
+                    " tokens, hidden size %d; use fewer tokens",
+                    trial->tokens, trial->data.shape.hidden_size);
+}
+
 /* Computes expected rows up to `tokens` that are not there yet. */
 static arfuse_status expect(arf_trial *trial, arf_pattern pattern, int64_t tokens, arf_error *error)
 {
@@ -307,10 +319,7 @@ static arfuse_status expect(arf_trial *trial, arf_pattern pattern, int64_t token
                                 expected->residual_out + start,
                                 norm ? expected->norm_out + start : NULL);
     if (!done)
-        return arf_fail(error, ARFUSE_FAILURE,
-                        "no memory for the expected results of %" PRId64
-                        " tokens, hidden size %d; use fewer tokens",
-                        trial->tokens, trial->data.shape.hidden_size);
+        return no_room(trial, error);
     if (tokens > first)
         expected->ready = tokens;
     return ARFUSE_OK;
@@ -321,7 +330,15 @@ typedef struct difference {
     int64_t count, token;
     int element;
     arf_bf16 got, expected;
+    double within; /* how far a sum in any order may be off; 0: bit for bit */
 } difference;
+
+static void note(difference *found, int64_t token, int element, arf_bf16 got, arf_bf16 expected,
+                 double within)
+{
+    if (found->count++ == 0)
+        *found = (difference){1, token, element, got, expected, within};
+}
 
 /* Rows from `token` on; `expected` NULL: poison. */
 static void compare_rows(const arf_bf16 *got, const arf_bf16 *expected, int64_t rows, int hidden,
@@ -331,21 +348,71 @@ static void compare_rows(const arf_bf16 *got, const arf_bf16 *expected, int64_t 
         return;
     for (int64_t i = 0; i < rows * hidden; i++) {
         const arf_bf16 right = expected ? expected[i] : POISON;
-        if (got[i] == right)
-            continue;
-        if (found->count++ == 0) {
-            found->token = token + i / hidden;
-            found->element = (int)(i % hidden);
-            found->got = got[i];
-            found->expected = right;
+        if (got[i] != right)
+            note(found, token + i / hidden, (int)(i % hidden), got[i], right, 0);
+    }
+}
+
+/* x of the rows on their way, from `token` on. The ranks are summed, then the residual is added. */
+static arfuse_status compare_sums(arf_trial *trial, arf_pattern pattern, int64_t rows,
+                                  int64_t token, difference *found, arf_error *error)
+{
+    const arf_shape *shape = &trial->data.shape;
+    const int hidden = shape->hidden_size;
+    const int additions = shape->tp_size - (shape->residual == ARF_ON ? 0 : 1);
+    if (!trial->any_order)
+        trial->any_order = malloc((size_t)hidden * sizeof *trial->any_order);
+    for (int64_t i = 0; i < rows; i++) {
+        if (!trial->any_order ||
+            !arf_trial_expect_any_order(&trial->data, pattern, token + i, trial->any_order))
+            return no_room(trial, error);
+        for (int h = 0; h < hidden; h++) {
+            const arf_bf16 got = trial->rows[i * hidden + h];
+            const arf_any_order *x = &trial->any_order[h];
+            if (!arf_any_order_allows(x, additions, got))
+                note(found, token + i, h, got, arf_float_to_bf16((float)x->sum),
+                     arf_any_order_tolerance(x, additions));
         }
     }
+    return ARFUSE_OK;
+}
+
+static arfuse_status download_rows(arf_trial *trial, int local, enum tensor tensor, int64_t row,
+                                   int64_t rows, arf_error *error)
+{
+    const char *from = trial->memory[local][tensor];
+    return trial->device->ops->download(trial->device, local, trial->rows,
+                                        from + (size_t)row * row_bytes(trial),
+                                        (size_t)rows * row_bytes(trial), error);
+}
+
+/* The norms of the residual_out that came, [rows, H]. Overwrites the rows on their way. */
+static arfuse_status follow(arf_trial *trial, int local, int64_t row, int64_t rows,
+                            arf_error *error)
+{
+    const int hidden = trial->data.shape.hidden_size;
+    if (!trial->norms)
+        trial->norms = malloc((CHUNK + 1) * row_bytes(trial));
+    if (!trial->norms)
+        return no_room(trial, error);
+    arf_bf16 *gamma = trial->norms + CHUNK * hidden;
+    arf_trial_gamma(&trial->data, gamma);
+    ARF_TRY(download_rows(trial, local, RESIDUAL_OUT, row, rows, error));
+    const arf_float_state caller = arf_float_pin();
+    for (int64_t i = 0; i < rows; i++) {
+        const arf_bf16 *x = trial->rows + i * hidden;
+        const float inv = arf_inverse_rms(arf_squares_row(x, hidden), hidden, trial->data.epsilon);
+        arf_normalise_row(x, inv, gamma, trial->data.weight_bias, hidden,
+                          trial->norms + i * hidden);
+    }
+    arf_float_restore(caller);
+    return ARFUSE_OK;
 }
 
 static arfuse_status wrong(const arf_trial *trial, arf_pattern pattern, int64_t tokens, int local,
                            const char *tensor, const difference *found, arf_error *error)
 {
-    char where[160], got[48] = "not written";
+    char where[160], got[48] = "not written", within[48] = "";
     snprintf(where, sizeof where,
              "%s of %" PRId64 " tokens on %s data: rank %d, %s, token %" PRId64 ", element %d",
              arf_pattern_name(pattern), tokens, arf_trial_kind_name(trial->data.kind),
@@ -353,36 +420,44 @@ static arfuse_status wrong(const arf_trial *trial, arf_pattern pattern, int64_t 
     if (found->got != POISON)
         snprintf(got, sizeof got, "%.9g (0x%04x)", (double)arf_bf16_to_float(found->got),
                  (unsigned)found->got);
+    if (found->within > 0)
+        snprintf(within, sizeof within, " within %.3g, in any order", found->within);
     if (found->token >= tokens)
         return arf_fail(error, ARFUSE_WRONG_RESULT,
                         "%s is %s, but the call ends before that token (%" PRId64
                         " elements were written behind it)",
                         where, got, found->count);
     return arf_fail(error, ARFUSE_WRONG_RESULT,
-                    "%s is %s, expected %.9g (0x%04x) (%" PRId64 " elements of the tensor differ)",
+                    "%s is %s, expected %.9g (0x%04x)%s (%" PRId64
+                    " elements of the tensor differ)",
                     where, got, (double)arf_bf16_to_float(found->expected),
-                    (unsigned)found->expected, found->count);
+                    (unsigned)found->expected, within, found->count);
 }
 
 static arfuse_status check_tensor(arf_trial *trial, arf_pattern pattern, int64_t tokens, int local,
-                                  enum tensor tensor, arf_error *error)
+                                  enum tensor tensor, bool fixed, arf_error *error)
 {
     const int hidden = trial->data.shape.hidden_size;
-    const arf_bf16 *expected = tensor == NORM_OUT ? trial->expected[pattern].norm_out
-                                                  : trial->expected[pattern].residual_out;
-    const char *from = trial->memory[local][tensor];
+    const arf_bf16 *kept = tensor == NORM_OUT ? trial->expected[pattern].norm_out
+                                              : trial->expected[pattern].residual_out;
     difference found = {.count = 0};
     for (int64_t row = 0, rows; row < trial->tokens; row += rows) {
         /* A chunk ends where the call's tokens end; poison follows. */
-        const bool inside = row < tokens;
+        const bool inside = row < tokens, follows = inside && !fixed && tensor == NORM_OUT;
+        const arf_bf16 *expected = NULL;
         if (row == tokens && found.count > 0)
             break; /* what is wrong inside comes first, and alone */
         rows = minimum(CHUNK, (inside ? tokens : trial->tokens) - row);
-        ARF_TRY(trial->device->ops->download(trial->device, local, trial->rows,
-                                             from + (size_t)row * row_bytes(trial),
-                                             (size_t)rows * row_bytes(trial), error));
-        compare_rows(trial->rows, inside ? expected + row * hidden : NULL, rows, hidden, row,
-                     &found);
+        if (follows)
+            ARF_TRY(follow(trial, local, row, rows, error));
+        ARF_TRY(download_rows(trial, local, tensor, row, rows, error));
+        if (inside && !fixed && !follows) {
+            ARF_TRY(compare_sums(trial, pattern, rows, row, &found, error));
+            continue;
+        }
+        if (inside)
+            expected = fixed ? kept + row * hidden : trial->norms;
+        compare_rows(trial->rows, expected, rows, hidden, row, &found);
     }
     if (found.count == 0)
         return ARFUSE_OK;
@@ -390,20 +465,28 @@ static arfuse_status check_tensor(arf_trial *trial, arf_pattern pattern, int64_t
                  &found, error);
 }
 
-arfuse_status arf_trial_check(arf_trial *trial, arf_pattern pattern, int64_t tokens,
-                              arf_error *error)
+arfuse_status arf_trial_check_numerics(arf_trial *trial, arf_pattern pattern, int64_t tokens,
+                                       arf_numerics numerics, arf_error *error)
 {
+    const bool fixed = numerics == ARF_FIXED;
     if (tokens < 0 || tokens > trial->tokens)
         return arf_fail(error, ARFUSE_USAGE, "check of %" PRId64 " tokens in a trial of %" PRId64,
                         tokens, trial->tokens);
     if (pattern == ARF_FINALIZE && trial->data.shape.top_k == 0)
         return arf_fail(error, ARFUSE_USAGE, "check of finalize in a trial with top_k 0");
-    ARF_TRY(expect(trial, pattern, tokens, error));
+    if (fixed)
+        ARF_TRY(expect(trial, pattern, tokens, error));
     for (int local = 0; local < trial->local_ranks; local++) {
         /* residual_out first: a wrong sum makes the norm wrong, too. */
-        ARF_TRY(check_tensor(trial, pattern, tokens, local, RESIDUAL_OUT, error));
+        ARF_TRY(check_tensor(trial, pattern, tokens, local, RESIDUAL_OUT, fixed, error));
         if (trial->memory[local][NORM_OUT])
-            ARF_TRY(check_tensor(trial, pattern, tokens, local, NORM_OUT, error));
+            ARF_TRY(check_tensor(trial, pattern, tokens, local, NORM_OUT, fixed, error));
     }
     return ARFUSE_OK;
+}
+
+arfuse_status arf_trial_check(arf_trial *trial, arf_pattern pattern, int64_t tokens,
+                              arf_error *error)
+{
+    return arf_trial_check_numerics(trial, pattern, tokens, ARF_FIXED, error);
 }

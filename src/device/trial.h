@@ -55,5 +55,12 @@ arfuse_status arf_trial_poison(arf_trial *trial, arf_error *error);
  */
 arfuse_status arf_trial_check(arf_trial *trial, arf_pattern pattern, int64_t tokens,
                               arf_error *error);
+/*
+ * The same of a call with these numerics. Where they are not fixed, the order of the ranks' sum is
+ * not the contract's: residual_out is held to what such a sum may come to (any_order.h), and
+ * norm_out to the bits that follow from that residual_out.
+ */
+arfuse_status arf_trial_check_numerics(arf_trial *trial, arf_pattern pattern, int64_t tokens,
+                                       arf_numerics numerics, arf_error *error);
 
 #endif

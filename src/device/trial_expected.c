@@ -91,14 +91,10 @@ static void fill(token_operands *token, const arf_trial_data *data, arf_pattern 
     }
 }
 
-bool arf_trial_expect(const arf_trial_data *data, arf_pattern pattern, int64_t first, int64_t count,
-                      arf_bf16 *residual_out, arf_bf16 *norm_out)
+static arf_reference_call call_of(const arf_trial_data *data, arf_pattern pattern,
+                                  const token_operands *token)
 {
-    const int hidden = data->shape.hidden_size;
-    token_operands *token = make(data);
-    if (!token)
-        return false;
-    const arf_reference_call call = {
+    return (arf_reference_call){
         .pattern = pattern,
         .shape = data->shape,
         .tokens = 1,
@@ -107,6 +103,16 @@ bool arf_trial_expect(const arf_trial_data *data, arf_pattern pattern, int64_t f
         .routed_scale = data->routed_scale,
         .operands = token->operands,
     };
+}
+
+bool arf_trial_expect(const arf_trial_data *data, arf_pattern pattern, int64_t first, int64_t count,
+                      arf_bf16 *residual_out, arf_bf16 *norm_out)
+{
+    const int hidden = data->shape.hidden_size;
+    token_operands *token = make(data);
+    if (!token)
+        return false;
+    const arf_reference_call call = call_of(data, pattern, token);
     bool done = true;
     for (int64_t i = 0; done && i < count; i++) {
         fill(token, data, pattern, first + i);
@@ -115,4 +121,33 @@ bool arf_trial_expect(const arf_trial_data *data, arf_pattern pattern, int64_t f
     }
     release(token);
     return done;
+}
+
+bool arf_trial_expect_any_order(const arf_trial_data *data, arf_pattern pattern, int64_t number,
+                                arf_any_order *x)
+{
+    const int hidden = data->shape.hidden_size;
+    arf_bf16 *row = malloc((size_t)hidden * sizeof *row);
+    token_operands *token = make(data);
+    if (!row || !token) {
+        release(token);
+        free(row);
+        return false;
+    }
+    fill(token, data, pattern, number);
+    const arf_reference_call call = call_of(data, pattern, token);
+    for (int h = 0; h < hidden; h++)
+        x[h] = (arf_any_order){.sum = 0};
+    for (int rank = 0; rank <= data->shape.tp_size; rank++) {
+        const bool residual = rank == data->shape.tp_size;
+        if (residual && data->shape.residual != ARF_ON)
+            break;
+        if (!residual)
+            arf_reference_contribution(&call, rank, row);
+        for (int h = 0; h < hidden; h++)
+            arf_any_order_add(&x[h], residual ? token->residual[h] : row[h]);
+    }
+    release(token);
+    free(row);
+    return true;
 }

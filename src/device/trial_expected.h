@@ -4,6 +4,7 @@
 #ifndef ARF_DEVICE_TRIAL_EXPECTED_H
 #define ARF_DEVICE_TRIAL_EXPECTED_H
 
+#include "device/any_order.h"
 #include "device/trial_data.h"
 
 /* residual_out and norm_out of tokens first .. first + count - 1, [count, H]; norm_out NULL with
@@ -11,5 +12,10 @@
  * false when memory ran out. */
 bool arf_trial_expect(const arf_trial_data *data, arf_pattern pattern, int64_t first, int64_t count,
                       arf_bf16 *residual_out, arf_bf16 *norm_out);
+
+/* What x of one token, [H], may be where the order of its sum is not known; the contributions have
+ * the contract's bits. False when memory ran out. */
+bool arf_trial_expect_any_order(const arf_trial_data *data, arf_pattern pattern, int64_t token,
+                                arf_any_order *x);
 
 #endif

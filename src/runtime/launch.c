@@ -84,7 +84,7 @@ static arfuse_status enqueue(arfuse_workspace *workspace, arf_pattern pattern,
         int64_t lent = arf_deferred_lend(workspace);
         chunk = lent < chunk ? lent : chunk;
     }
-    const bool shadowed = arf_shadow_due(workspace, call->stream);
+    const bool shadowed = service->fixed && arf_shadow_due(workspace, call->stream);
     arfuse_status compared = ARFUSE_OK;
     uint64_t launches = 0;
     int64_t done = 0;

@@ -11,6 +11,7 @@ static arf_service by_no_route(const arfuse_workspace *workspace, arf_pattern pa
                          .plan = workspace->plans[pattern].unfused,
                          .then = -1,
                          .then_route = -1,
+                         .fixed = true,
                          .chunk = workspace->space->spec.capacity[ARF_UNFUSED]};
 }
 
@@ -20,7 +21,8 @@ static arf_service by_route(const arfuse_workspace *workspace, arf_pattern patte
 {
     const int64_t *capacity = workspace->space->spec.capacity;
     const arf_pattern_plans *plans = &workspace->plans[pattern];
-    const arf_protocol protocol = arf_routes_of(workspace, pattern)->route[route].plan.protocol;
+    const arf_plan *plan = &arf_routes_of(workspace, pattern)->route[route].plan;
+    const arf_protocol protocol = plan->protocol;
     arf_service service = by_no_route(workspace, pattern);
     service.route = route;
     if (plans->lacking >> route & 1)
@@ -28,6 +30,7 @@ static arf_service by_route(const arfuse_workspace *workspace, arf_pattern patte
     service.plan = plans->plan[route];
     service.chunk = capacity[protocol];
     service.fused = protocol != ARF_UNFUSED;
+    service.fixed = plan->numerics == ARF_FIXED;
     if (protocol != ARF_SEPARATE)
         return service;
 
@@ -40,6 +43,7 @@ static arf_service by_route(const arfuse_workspace *workspace, arf_pattern patte
     service.then = then.plan;
     service.then_route = then.fused ? next : -1;
     service.fused = then.fused;
+    service.fixed = service.fixed && then.fixed;
     if (then.chunk < service.chunk)
         service.chunk = then.chunk;
     return service;

@@ -7,6 +7,20 @@
 
 #include "runtime/workspace.h"
 
+/* Whoever asks for the check shall not believe that it looks at these. */
+static void tell_left_out(const arfuse_workspace *workspace)
+{
+    for (int p = 0; p < ARF_PATTERNS && workspace->team.bootstrap.rank == 0; p++) {
+        const arf_routes *routes = arf_routes_of(workspace, (arf_pattern)p);
+        for (int i = 0; routes != NULL && i < routes->count; i++)
+            if (routes->route[i].plan.numerics != ARF_FIXED)
+                arf_logf(&workspace->log, ARFUSE_LOG_WARNING,
+                         "the shadow check leaves out %s route %d: numerics %s has bits of its own",
+                         arf_pattern_name((arf_pattern)p), i,
+                         arf_numerics_name(routes->route[i].plan.numerics));
+    }
+}
+
 arfuse_status arf_shadow_create(arfuse_workspace *workspace, arf_error *error)
 {
     arf_shadow *shadow = &workspace->shadow;
@@ -17,6 +31,7 @@ arfuse_status arf_shadow_create(arfuse_workspace *workspace, arf_error *error)
     shadow->until = (uint64_t)shadow->every;
     if (shadow->every == 0)
         return ARFUSE_OK;
+    tell_left_out(workspace);
     shadow->operands = calloc((size_t)ranks, sizeof *shadow->operands);
     shadow->x = calloc((size_t)ranks, sizeof *shadow->x);
     shadow->norm = calloc((size_t)ranks, sizeof *shadow->norm);

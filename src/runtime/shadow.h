@@ -19,7 +19,8 @@ struct arfuse_workspace;
 arfuse_status arf_shadow_create(struct arfuse_workspace *workspace, arf_error *error);
 void arf_shadow_free(struct arfuse_workspace *workspace);
 
-/* True when the call that comes now is to be compared; counts it. */
+/* Of calls whose numerics are fixed, the others have bits of their own: true when the one that
+ * comes now is to be compared; counts it. */
 bool arf_shadow_due(struct arfuse_workspace *workspace, arfuse_stream stream);
 /* Around one launch of it: runs the same unfused; compares. */
 arfuse_status arf_shadow_before(struct arfuse_workspace *workspace, const arf_launch *launch,

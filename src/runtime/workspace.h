@@ -47,6 +47,7 @@ typedef struct arf_service {
     int then_route; /* of the allreduce routes, behind a separate finalize; -1: none */
     int64_t chunk;  /* most tokens of one launch; a longer call is cut */
     bool fused;
+    bool fixed;    /* numerics: the bits are those of unfused */
     bool declined; /* the site is off */
     bool beyond;   /* above the last route or the capacity */
 } arf_service;

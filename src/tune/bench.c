@@ -355,6 +355,12 @@ static arf_launch make_launch(arf_trial *trial, const arf_run *run)
         .pattern = run->pattern, .tokens = run->tokens, .epsilon = 1e-6f, .routed_scale = 1};
 }
 
+arf_numerics arf_run_numerics(const arf_run *run)
+{
+    const arf_numerics own = run->plan->numerics;
+    return run->then != NULL && run->then->numerics > own ? run->then->numerics : own;
+}
+
 static arfuse_status run_and_check(arf_bench *bench, const arf_run *run, const arf_launch *launch,
                                    arf_trial *trial, arf_error *error)
 {
@@ -364,7 +370,7 @@ static arfuse_status run_and_check(arf_bench *bench, const arf_run *run, const a
     ARF_TRY(arf_trial_poison(trial, error));
     ARF_TRY(ops->launch(bench->space, launch, error));
     ARF_TRY(ops->synchronize(bench->space, launch->stream, error));
-    return arf_trial_check(trial, run->pattern, run->tokens, error);
+    return arf_trial_check_numerics(trial, run->pattern, run->tokens, arf_run_numerics(run), error);
 }
 
 static arfuse_status verify_on(arf_bench *bench, const arf_run *run, arf_trial *trial, bool *fatal,

@@ -58,10 +58,13 @@ typedef struct arf_run {
     int64_t tokens;
     bool other_policy;
 } arf_run;
+/* The weaker of both plans'. */
+arf_numerics arf_run_numerics(const arf_run *run);
 
 /*
- * Runs once on fresh trial data and compares with the reference. ARFUSE_WRONG_RESULT: the plan is
- * wrong. Any other failure: it did not run. `fatal` is set when the bench itself is gone.
+ * Runs once on fresh trial data and compares with the reference, as the run's numerics allow
+ * (arf_trial_check_numerics). ARFUSE_WRONG_RESULT: the plan is wrong. Any other
+ * failure: it did not run. `fatal` is set when the bench itself is gone.
  */
 arfuse_status arf_bench_verify(arf_bench *bench, const arf_run *run, arf_trial_kind kind,
                                bool *fatal, arf_error *error);

@@ -286,6 +286,10 @@ static void say_goodbye(const arf_tuner *tuner, const outcome *out)
     arf_voice_note("%d candidate%s verified, %d point%s, %" PRId64 " timing%s", out->sweep.verified,
                    ARF_PLURAL(out->sweep.verified), out->sweep.timed, ARF_PLURAL(out->sweep.timed),
                    out->sweep.timings, ARF_PLURAL(out->sweep.timings));
+    if (out->sweep.rounded > 0)
+        arf_voice_note("%d of the verified had numerics that are not fixed: held to what a sum in "
+                       "any order may come to, not to the bit",
+                       out->sweep.rounded);
     arf_voice_note("wrote %s (device %s)", out->path, device);
     arf_voice_note("load it with ARFUSE_PROFILE=%s; see what it says with: arfuse-profile show %s",
                    out->path, out->path);

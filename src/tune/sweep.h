@@ -20,7 +20,8 @@ typedef struct arf_sweep {
     double clock_change;             /* how much slower the same call became, relative */
     arf_regret regret[ARF_PATTERNS]; /* at token counts that the fit has not seen; 0 points: none */
     int verified, timed;             /* candidates; points */
-    int64_t timings;                 /* timed graphs or loops, all candidates and rounds */
+    int rounded;     /* of the verified: to rounding, their numerics are not fixed */
+    int64_t timings; /* timed graphs or loops, all candidates and rounds */
 } arf_sweep;
 
 /*

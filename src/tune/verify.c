@@ -43,6 +43,7 @@ static arfuse_status verify_one(arf_bench *bench, const arf_schedule *schedule, 
                                 arf_error *error)
 {
     arf_entrant *e = &field->entrant[entrant];
+    bool rounded = false;
     for (size_t t = 0; t < sizeof trial_tokens / sizeof *trial_tokens; t++) {
         int64_t tokens = trial_tokens[t];
         if (tokens > e->limit)
@@ -58,6 +59,7 @@ static arfuse_status verify_one(arf_bench *bench, const arf_schedule *schedule, 
         }
         const arf_run run = {
             .pattern = field->pattern, .plan = &e->candidate->plan, .then = then, .tokens = tokens};
+        rounded |= arf_run_numerics(&run) != ARF_FIXED;
         /* A device that computes nothing has one verdict, whatever the data. */
         const int kinds = bench->tuner->device->ops->verdict != NULL ? 1 : ARF_TRIAL_KINDS;
         for (int kind = 0; kind < kinds; kind++) {
@@ -73,6 +75,7 @@ static arfuse_status verify_one(arf_bench *bench, const arf_schedule *schedule, 
         }
     }
     sweep->verified++;
+    sweep->rounded += rounded;
     return ARFUSE_OK;
 }
 

@@ -146,3 +146,12 @@ END
     grep -q '^allreduce, 1 rank, H 512' <<<"$output"
     [ -z "$(grep -E '(^|[^0-9.,])1 (ranks|tokens|points|timings|samples|candidates|token counts|cores|processes)' <<<"$output")" ]
 }
+
+@test "numerics that are not fixed: labelled in every row and route, and what they were held to is said" {
+    any=("$programs/arfuse-tune" --hidden 512 --tp 2 --device model:default --tokens 1,16 --protocols unfused --output any --numerics any)
+    run -0 --separate-stderr "${any[@]}" --set unfused.rms_threads=512 --format csv
+    [ "$(cut -d, -f12 <<<"$output" | sort -u | tr '\n' ' ')" = "fixed library numerics " ]
+    [[ $stderr == *'1 of the verified had numerics that are not fixed: held to what a sum in any order may come to, not to the bit'* ]]
+    run -0 --separate-stderr "${any[@]:0:${#any[@]}-2}" --set unfused.rms_threads=512
+    [[ $stderr != *'not fixed'* ]]
+}

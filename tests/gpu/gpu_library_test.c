@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Unfused by NCCL, a GPU a process: the contract's bits by shards, the tree and an all-gather; sums
- * of the library, whose bits are the contract's for one rank alone; a rank that is lost, which NCCL
- * waits for without a limit of its own.
+ * of the library, whose bits are the contract's for one rank alone and within rounding for more; a
+ * rank that is lost, which NCCL waits for without a limit of its own.
  *
  *     gpu_library_test [--ranks N]
  *
@@ -47,9 +47,9 @@ static arfuse_status one_call(peer *at, arf_pattern pattern, arf_numerics numeri
     ARF_TRY(arf_team_vote(&at->team, gpu_prepare(at->space, &plan, &launch, error), error));
     ARF_TRY(peer_call(at, &launch, in_graph, error));
     /* The library's own order of sums has the contract's bits where there is one rank. */
-    if (numerics != ARF_FIXED && at->team.tp_size > 1)
-        return ARFUSE_OK;
-    return arf_trial_check(at->trial, pattern, tokens, error);
+    if (at->team.tp_size == 1)
+        numerics = ARF_FIXED;
+    return arf_trial_check_numerics(at->trial, pattern, tokens, numerics, error);
 }
 
 static arfuse_status run_bits(peer *at, verdict *own, arf_error *error)

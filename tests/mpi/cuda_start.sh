@@ -70,6 +70,13 @@ FAKECUDA_DEVICES=1 dry --tp 1
 check "the library's sums on a GPU of one's own: candidates" \
     [ "$(grep -c '^candidate unfused allreduce numerics=library rms_threads=' "$work/out")" -gt 0 ]
 
+# Nor does the stand-in sum anything: what the library's sums are held to is in the refusal.
+FAKECUDA_DEVICES=2 run_tune 2 --device cuda --hidden 1024 --numerics any --protocols unfused --tokens 1 --output "$work"
+check "a sum of the library that is none: refused, as one in any order" \
+    [ "$rc $(grep -c 'unfused numerics=library .*gives wrong results .*: rank 0: .*, in any order' "$work/err" | sed 's/[1-9].*/some/')" = "5 some" ]
+check "what is not of the library beside it: refused, to the bit" \
+    [ "$(grep 'unfused rms_threads=.*gives wrong results' "$work/err" | grep -c 'in any order')" -eq 0 ]
+
 FAKECUDA_DEVICES=2 run_tune 2 --probe --device cuda
 check "probe of two GPUs: exit 0" [ "$rc" -eq 0 ]
 check "probe of two GPUs: both, links, trials" \

@@ -25,15 +25,17 @@ static void record_close(arf_device *device)
     free(device);
 }
 
+const arf_device_key recorded_key = {.name = "recorder",
+                                     .capability_major = 9,
+                                     .sm_count = 132,
+                                     .link = ARF_LINK_NVLINK,
+                                     .nodes = 1,
+                                     .ranks_per_gpu = 1};
+
 static void record_describe(const arf_device *device, arf_device_key *key)
 {
     (void)device;
-    *key = (arf_device_key){.name = "recorder",
-                            .capability_major = 9,
-                            .sm_count = 132,
-                            .link = ARF_LINK_NVLINK,
-                            .nodes = 1,
-                            .ranks_per_gpu = 1};
+    *key = recorded_key;
 }
 
 static void record_evidence(const arf_device *device, arf_device_evidence *evidence)

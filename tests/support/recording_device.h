@@ -41,6 +41,9 @@ void recording_reset(void);
 /* Of the k-th launch from the end: 0 is the last one. */
 const recorded_launch *recorded_last(int k);
 
+/* What the device is. */
+extern const arf_device_key recorded_key;
+
 /* For arf_workspace_make. */
 arfuse_status recording_open(const arf_device_options *options, const arf_team *team,
                              arf_device **device, arf_error *error);

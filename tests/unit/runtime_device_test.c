@@ -9,8 +9,11 @@
 
 #include <cmocka.h>
 
+#include "profile/profile.h"
+#include "rules/knobs.h"
 #include "support/recorded_case.h"
 #include "support/recording_device.h"
+#include "support/runtime_case.h"
 
 static void what_was_meant_reaches_the_device(void **state)
 {
@@ -283,6 +286,76 @@ static void nothing_waits_for_a_stream_that_is_captured(void **state)
     arfuse_workspace_destroy(&workspace, NULL);
 }
 
+/* Allreduce ll to 4 tokens, then unfused with the sums of the library; finalize separate to 48. */
+static void save_library_profile(char path[256])
+{
+    arf_profile *profile = arf_profile_new();
+    assert_non_null(profile);
+    profile->set = ARF_SET_ARFUSE;
+    profile->shape = (arf_shape){1, RECORDED_HIDDEN, RECORDED_TOP_K, ARF_ON, ARF_ON, ARF_ON};
+    profile->device = recorded_key;
+    profile->numerics = ARF_LIBRARY;
+    profile->evidence.method = ARF_MEASURED;
+    for (int p = 0; p < ARF_PROTOCOLS; p++)
+        profile->version[p] = arf_protocol_version(profile->set, (arf_protocol)p);
+    static const struct {
+        arf_pattern pattern;
+        int64_t bound;
+        arf_plan plan;
+    } routes[] = {{ARF_ALLREDUCE, 4, {.protocol = ARF_LL}},
+                  {ARF_ALLREDUCE, 48, {.protocol = ARF_UNFUSED, .numerics = ARF_LIBRARY}},
+                  {ARF_FINALIZE, 48, {.protocol = ARF_SEPARATE}}};
+    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
+        arf_routes *to = &profile->routes[routes[i].pattern];
+        arf_route *route = &to->route[to->count++];
+        to->min_tokens = 1;
+        *route = (arf_route){routes[i].bound, routes[i].plan};
+        route->plan.tuning =
+            arf_tuning_fallback(arf_knobs(profile->set, route->plan.protocol, routes[i].pattern));
+    }
+    case_save(profile, path);
+    arf_profile_free(profile);
+}
+
+/* A library's sums have bits of their own: to compare them with unfused would call them wrong. */
+static void sums_of_a_library_have_no_shadow(void **state)
+{
+    (void)state;
+    recording_reset();
+    char path[256];
+    case_log log = {0};
+    save_library_profile(path);
+    arfuse_options options = recorded_options();
+    options.routes[0] = options.routes[1] = ARFUSE_ROUTES_PROFILE;
+    options.profile = path;
+    options.shadow_every = 1;
+    options.log = case_log_line;
+    options.log_context = &log;
+    arfuse_workspace *workspace = recorded_open(&options);
+    case_remove(path);
+    assert_int_equal(case_log_count(&log, "the shadow check leaves out allreduce route 1: numerics "
+                                          "library has bits of its own"),
+                     1);
+    assert_int_equal(case_log_count(&log, "the shadow check leaves out"), 1);
+
+    static const struct {
+        arfuse_pattern pattern;
+        int tokens, launches; /* a shadow is one launch more */
+    } calls[] = {{ARFUSE_ALLREDUCE, 1, 2},
+                 {ARFUSE_ALLREDUCE, 9, 1},
+                 {ARFUSE_FINALIZE, 1, 2},
+                 {ARFUSE_FINALIZE, 9, 1}};
+    const arfuse_operands operands = recorded_operands();
+    arfuse_call call = ARFUSE_CALL_INIT;
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        call.tokens = calls[i].tokens;
+        recorded.launches = 0;
+        (calls[i].pattern ? arfuse_finalize : arfuse_allreduce)(workspace, &call, &operands, NULL);
+        assert_int_equal(recorded.launches, calls[i].launches);
+    }
+    arfuse_workspace_destroy(&workspace, NULL);
+}
+
 static void a_workspace_that_graphs_use_is_not_destroyed(void **state)
 {
     (void)state;
@@ -312,6 +385,7 @@ int main(void)
         cmocka_unit_test(default_routes_use_what_the_device_has),
         cmocka_unit_test(calls_name_themselves_to_a_profiler),
         cmocka_unit_test(nothing_waits_for_a_stream_that_is_captured),
+        cmocka_unit_test(sums_of_a_library_have_no_shadow),
         cmocka_unit_test(a_workspace_that_graphs_use_is_not_destroyed),
     };
     return cmocka_run_group_tests_name("runtime_device", tests, NULL, NULL);
