@@ -75,7 +75,7 @@ static void print_head(const ab *c)
              "a_over_b,low,high,rounds,format_version");
     else if (o->format == ARF_FORMAT_MARKDOWN)
         printf("A %s, B %s; A/B: median of the rounds' paired ratios\n\n| pattern | tokens | A | A "
-               "us | B | B us | A/B | interval |\n"
+               "us | B | B us | A/B | A/B, 95 %% interval |\n"
                "|---|---|---|---|---|---|---|---|\n",
                o->ab[0], o->ab[1]);
     else if (o->format == ARF_FORMAT_TABLE)

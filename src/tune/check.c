@@ -94,6 +94,74 @@ static int line_up(check *c, const arf_bench *bench, arf_pattern pattern, int64_
     return lanes;
 }
 
+/* ---- in print: by rank 0
+ * ---------------------------------------------------------------------- */
+
+static void print_head(const check *c)
+{
+    const arf_tune_options *o = c->tuner->options;
+    if (o->format == ARF_FORMAT_CSV || o->format == ARF_FORMAT_JSONL)
+        arf_voice_note(
+            "loss is the median of the rounds' paired route/best, less 1, not that of the "
+            "two times; a route is lost where loss_low is above --max-regret");
+    if (o->format == ARF_FORMAT_CSV)
+        puts("pattern,tp_size,hidden_size,top_k,tokens,route_protocol,best_protocol,route_us,best_"
+             "us,"
+             "loss,loss_low,rounds,verdict,format_version");
+    else if (o->format == ARF_FORMAT_TABLE || o->format == ARF_FORMAT_MARKDOWN)
+        printf("loss: median of route/best over the rounds, paired, which is not the ratio of the "
+               "two medians; at least: the low end of its 95 %% interval, above %g %% "
+               "(--max-regret) a route is lost\n",
+               o->max_regret * 100);
+    if (o->format == ARF_FORMAT_MARKDOWN)
+        puts("\n| pattern | tokens | route | us | best | us | loss | at least | verdict |\n"
+             "|---|---|---|---|---|---|---|---|---|");
+    else if (o->format == ARF_FORMAT_TABLE)
+        printf("  %-9s %8s  %-8s %10s  %-8s %10s  %8s  %8s\n", "pattern", "tokens", "route", "us",
+               "best", "us", "loss", "at least");
+}
+
+/* `loss` and what it surely is, of the routed plan against the best one. */
+static void print_row(const check *c, arf_pattern pattern, int64_t tokens, const arf_lane *best,
+                      double loss, double sure)
+{
+    const arf_tune_options *o = c->tuner->options;
+    const arf_shape *shape = &c->profile->shape;
+    const arf_lane *route = &c->lane[0];
+    const char *name = arf_pattern_name(pattern);
+    const char *own = arf_protocol_name(route->plan->protocol);
+    const char *other = arf_protocol_name(best->plan->protocol);
+    const double us = arf_median(route->us, route->rounds);
+    const double best_us = arf_median(best->us, best->rounds);
+    const char *says = sure > o->max_regret   ? "lost"
+                       : loss > o->max_regret ? "in the noise"
+                                              : "holds";
+    switch (o->format) {
+    case ARF_FORMAT_CSV:
+        printf("%s,%d,%d,%d,%" PRId64 ",%s,%s,%.4f,%.4f,%.4f,%.4f,%d,%s,1\n", name, shape->tp_size,
+               shape->hidden_size, shape->top_k, tokens, own, other, us, best_us, loss, sure,
+               route->rounds, says);
+        break;
+    case ARF_FORMAT_JSONL:
+        printf("{\"format\": \"arfuse-check\", \"version\": 1, \"pattern\": \"%s\", \"tokens\": "
+               "%" PRId64
+               ", \"route_protocol\": \"%s\", \"best_protocol\": \"%s\", \"route_us\": %.4f, "
+               "\"best_us\": %.4f, \"loss\": %.4f, \"loss_low\": %.4f, \"rounds\": %d, "
+               "\"verdict\": \"%s\"}\n",
+               name, tokens, own, other, us, best_us, loss, sure, route->rounds, says);
+        break;
+    case ARF_FORMAT_MARKDOWN:
+        printf("| %s | %" PRId64 " | %s | %.2f | %s | %.2f | %.1f %% | %.1f %% | %s |\n", name,
+               tokens, own, us, other, best_us, loss * 100, sure * 100, says);
+        break;
+    default:
+        printf("  %-9s %8" PRId64 "  %-8s %10.2f  %-8s %10.2f  %6.1f %%  %6.1f %%  %s\n", name,
+               tokens, own, us, other, best_us, loss * 100, sure * 100, says);
+    }
+}
+
+/* ---- points ---------------------------------------------------------------------------------- */
+
 static void judge_point(check *c, arf_pattern pattern, int64_t tokens, int lanes)
 {
     const arf_lane *own = &c->lane[0];
@@ -119,13 +187,7 @@ static void judge_point(check *c, arf_pattern pattern, int64_t tokens, int lanes
         c->sure_pattern = pattern;
     }
     if (c->tuner->group->rank == 0)
-        printf("  %-9s %8" PRId64 "  %-8s %10.2f  %-8s %10.2f  %6.1f %%  %6.1f %%  %s\n",
-               arf_pattern_name(pattern), tokens, arf_protocol_name(own->plan->protocol),
-               arf_median(own->us, own->rounds), arf_protocol_name(c->lane[best].plan->protocol),
-               arf_median(c->lane[best].us, c->lane[best].rounds), loss * 100, sure * 100,
-               sure > c->tuner->options->max_regret   ? "lost"
-               : loss > c->tuner->options->max_regret ? "in the noise"
-                                                      : "holds");
+        print_row(c, pattern, tokens, &c->lane[best], loss, sure);
 }
 
 static arfuse_status check_point(check *c, arf_bench *bench, arf_pattern pattern, int64_t tokens,
@@ -156,12 +218,7 @@ static arfuse_status check_points(check *c, arf_bench *bench, arf_error *error)
 {
     int left = c->tokens[0].count + c->tokens[1].count;
     if (c->tuner->group->rank == 0)
-        printf("loss: median of route/best over the rounds, paired, which is not the ratio of the "
-               "two medians; at least: the low end of its 95 %% interval, above %g %% "
-               "(--max-regret) a route is lost\n"
-               "  %-9s %8s  %-8s %10s  %-8s %10s  %8s  %8s\n",
-               c->tuner->options->max_regret * 100, "pattern", "tokens", "route", "us", "best",
-               "us", "loss", "at least");
+        print_head(c);
     for (int p = 0; p < ARF_PATTERNS; p++)
         for (int t = 0; t < c->tokens[p].count; t++) {
             double seconds;

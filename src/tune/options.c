@@ -395,10 +395,9 @@ static arfuse_status judge_task(const arf_tune_options *o, const bool *seen, arf
 {
     static const int tune_only[] = {KEY_WEIGHTS, KEY_OUTPUT, KEY_RESUME, KEY_BASE, KEY_STRICT, 0};
     static const int not_probe[] = {KEY_NUMERICS, KEY_BUDGET, KEY_NOISE, KEY_POLICY, KEY_SEED, 0};
-    static const int not_check[] = {
-        KEY_HIDDEN, KEY_TOPK,    KEY_NO_NORM,   KEY_NO_RESIDUAL, KEY_NO_SHARED,
-        KEY_TOKENS, KEY_PATTERN, KEY_PROTOCOLS, KEY_SET,         KEY_FORMAT,
-        0};
+    static const int not_check[] = {KEY_HIDDEN,    KEY_TOPK,   KEY_NO_NORM, KEY_NO_RESIDUAL,
+                                    KEY_NO_SHARED, KEY_TOKENS, KEY_PATTERN, KEY_PROTOCOLS,
+                                    KEY_SET,       0};
     static const int not_ab[] = {KEY_PROTOCOLS, KEY_SET, 0};
     if (o->task == ARF_TASK_TUNE || o->task == ARF_TASK_DRY_RUN)
         return ARFUSE_OK;

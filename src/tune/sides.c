@@ -21,6 +21,10 @@ arfuse_status arf_side_of_profile(const arf_tuner *tuner, const char *name,
     if (!arf_profile_matches(profile, &key, reason))
         return arf_fail(error, ARFUSE_PROFILE, "%s: not for this team and device: %s", name,
                         reason);
+    if (profile->numerics != ARF_FIXED && !tuner->options->any_numerics)
+        return arf_fail(error, ARFUSE_USAGE,
+                        "%s: has routes of numerics %s; add --numerics any to run them", name,
+                        arf_numerics_name(profile->numerics));
     side->name = name;
     memcpy(side->routes, profile->routes, sizeof side->routes);
     return ARFUSE_OK;

@@ -39,12 +39,53 @@ check "another team: exit 3" [ "$rc" -eq 3 ]
 check "another team: one message, which names it" [ "$(lines) $(grep -c "is for 4 ranks, and this team has 2" "$work/err")" = "1 1" ]
 run_tune 2 --tp 4 --check "$profile" --device host
 check "another device: exit 3" [ "$rc" -eq 3 ]
+for format in csv jsonl md; do
+    run_tune 2 --tp 4 --check "$work/edited.json" --device model:default --format $format
+    mv "$work/out" "$work/check.$format"
+    check "a check as $format: exit 8" [ "$rc" -eq 8 ]
+done
+check "a check as data: the same points and verdicts in all, the lost ones as they are told" python3 - "$work" <<'END'
+import csv, json, sys
+folder = sys.argv[1] + '/check.'
+rows = list(csv.DictReader(open(folder + 'csv', newline='')))
+objects = [json.loads(line) for line in open(folder + 'jsonl')]
+table = [[cell.strip() for cell in line.strip('|\n ').split('|')] for line in open(folder + 'md') if line.startswith('| ')]
+assert table[0] == ['pattern', 'tokens', 'route', 'us', 'best', 'us', 'loss', 'at least', 'verdict'], table[0]
+points = [(r['pattern'], r['tokens'], r['route_protocol'], r['verdict']) for r in rows]
+assert points == [(o['pattern'], str(o['tokens']), o['route_protocol'], o['verdict']) for o in objects]
+assert points == [(t[0], t[1], t[2], t[8]) for t in table[1:]]
+assert len(points) >= 6 and {r['format_version'] for r in rows} == {'1'} and {o['format'] for o in objects} == {'arfuse-check'}
+for r in rows:
+    assert None not in r and None not in r.values() and int(r['rounds']) > 0
+    assert (r['verdict'] == 'lost') == (float(r['loss_low']) > 0.05) and float(r['loss_low']) <= float(r['loss']) + 1e-9
+assert any(r['verdict'] == 'lost' for r in rows)
+END
+
+
+# Sums of a library run where they were asked for alone.
+run_tune 2 --tp 4 --hidden 6144 --device model:default --protocols unfused --set unfused.rms_threads=512 --tokens 1,64 --output "$work/l"
+sed 's/^  "numerics": "fixed"/  "numerics": "library"/; s/"transport": "unicast",/& "numerics": "library",/' \
+    "$work/l/model-model/tp4_h6144_bf16.json" >"$work/library.json"
+check "a profile of library numerics is a valid file" "$BUILD/arfuse-profile" check "$work/library.json"
+for task in "--check $work/library.json" "--ab $work/library.json,unfused --tokens 1"; do
+    # shellcheck disable=SC2086 # words of a command line
+    run_tune 2 --tp 4 $task --device model:default
+    check "${task%% *} of library numerics: exit 2, with the option that is missing" \
+        [ "$rc $(grep -c 'has routes of numerics library; add --numerics any to run them' "$work/err")" = "2 1" ]
+    # shellcheck disable=SC2086
+    run_tune 2 --tp 4 $task --device model:default --numerics any
+    check "${task%% *} of library numerics under --numerics any: timed" grep -qE '^  allreduce +1  unfused ' "$work/out"
+done
+
 head -c 300 "$profile" >"$work/cut.json"
 run_tune 2 --tp 4 --check "$work/cut.json" --device model:default
 check "a truncated profile: exit 3" [ "$rc" -eq 3 ]
 run_tune 2 --tp 4 --check "$work/absent.json" --device model:default
 check "an absent profile: exit 3" [ "$rc" -eq 3 ]
 check "an absent profile: one message" [ "$(lines)" -eq 1 ]
+
+run_tune 2 --tp 4 --ab default,unfused --hidden 2048 --device model:default --tokens 1 --format md
+check "as markdown: whose interval a column is" grep -qF '| A/B | A/B, 95 % interval |' "$work/out"
 
 ratios() { awk '/^  (allreduce|finalize) / { print $7 }' "$work/out"; }
 run_tune 2 --tp 4 --ab "$profile,unfused" --device model:default

@@ -164,7 +164,6 @@ static void test_refusals(void **state)
         {"--hidden 8 --quiet --verbose", "exclude"},
         {"--hidden 8 --resume --base f", "exclude"},
         {"--check f --hidden 8", "no meaning for --check"},
-        {"--check f --format csv", "no meaning for --check"},
         {"--check f --resume", "no meaning for --check"},
         {"--probe --budget 1", "no meaning for --probe"},
         {"--probe --format csv", "--format table or jsonl"},
