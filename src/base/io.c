@@ -28,7 +28,7 @@ arfuse_status arf_read_file(const char *path, size_t limit, char **text, size_t 
     /* O_NONBLOCK: opening a pipe that nobody writes must not hang; it is refused below. */
     int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file < 0)
-        return fail_errno(error, path, "open");
+        return arf_fail(error, ARFUSE_PROFILE, "%s: cannot open: %s", path, strerror(errno));
     arfuse_status status = ARFUSE_OK;
     char *buffer = NULL;
     size_t used = 0;
@@ -38,12 +38,12 @@ arfuse_status arf_read_file(const char *path, size_t limit, char **text, size_t 
         goto done;
     }
     if (!S_ISREG(about.st_mode)) {
-        status = arf_fail(error, ARFUSE_FAILURE, "%s: %s, expected a regular file", path,
+        status = arf_fail(error, ARFUSE_PROFILE, "%s: %s, expected a regular file", path,
                           S_ISDIR(about.st_mode) ? "is a folder" : "is not a regular file");
         goto done;
     }
     if ((unsigned long long)about.st_size > limit) {
-        status = arf_fail(error, ARFUSE_FAILURE, "%s: %lld bytes, expected at most %zu", path,
+        status = arf_fail(error, ARFUSE_PROFILE, "%s: %lld bytes, expected at most %zu", path,
                           (long long)about.st_size, limit);
         goto done;
     }
@@ -67,7 +67,7 @@ arfuse_status arf_read_file(const char *path, size_t limit, char **text, size_t 
         used += (size_t)got;
     }
     if (used == room)
-        status = arf_fail(error, ARFUSE_FAILURE, "%s: grew while it was read; try again", path);
+        status = arf_fail(error, ARFUSE_PROFILE, "%s: grew while it was read; try again", path);
 done:
     close(file);
     if (status != ARFUSE_OK) {

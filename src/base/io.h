@@ -11,7 +11,8 @@
 /*
  * Reads a regular file of at most `limit` bytes. *text gets one extra closing NUL that *bytes does
  * not count; the caller frees it. A folder, a device or a larger file is refused by name, before
- * anything is read from it.
+ * anything is read from it. ARFUSE_PROFILE for every reason that lies with the file, a missing one
+ * too, whatever it was to hold; ARFUSE_FAILURE where memory or reading fails.
  */
 arfuse_status arf_read_file(const char *path, size_t limit, char **text, size_t *bytes,
                             arf_error *error);

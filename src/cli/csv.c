@@ -153,9 +153,7 @@ arfuse_status arf_csv_load(const char *path, arf_csv *csv, arf_error *error)
 {
     size_t bytes = 0;
     *csv = (arf_csv){0};
-    arf_error reading = ARF_ERROR_INIT;
-    if (arf_read_file(path, ARF_JSON_MAX_BYTES, &csv->text, &bytes, &reading) != ARFUSE_OK)
-        return arf_fail(error, ARFUSE_PROFILE, "%s", reading.text);
+    ARF_TRY(arf_read_file(path, ARF_JSON_MAX_BYTES, &csv->text, &bytes, error));
     reader r = {csv->text, 1, path, error};
     arfuse_status status;
     if (strlen(csv->text) != bytes) {

@@ -91,8 +91,8 @@ static char *help_filter(int key, const char *text, void *input)
     arf_text_add(&list, "Verbs, each with a --help of its own:\n");
     for (int i = 0; i < VERBS; i++)
         arf_text_add(&list, "  %-10s %s\n", verbs[i]->name, verbs[i]->help);
-    arf_text_add(&list, "\nExit: 0 ok, 1 failure (of diff: different), 2 usage, 3 a "
-                        "profile is invalid.");
+    arf_text_add(&list, "\nExit: 0 ok, 1 failure (of diff: different), 2 usage, 3 an "
+                        "input file is missing, invalid or does not fit.");
     return list.data; /* argp frees it */
 }
 

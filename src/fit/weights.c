@@ -58,7 +58,7 @@ static arfuse_status read_names(weights_reader *reader, char *const *column, int
             reader->count_column = i;
     }
     if (reader->tokens_column < 0 || reader->count_column < 0)
-        return arf_fail(error, ARFUSE_USAGE,
+        return arf_fail(error, ARFUSE_PROFILE,
                         "%s: line %d: expected numbers, or column names with \"tokens\" and "
                         "\"count\" among them",
                         reader->path, reader->line);
@@ -71,7 +71,7 @@ static arfuse_status read_values(weights_reader *reader, char *const *column, in
 {
     if (reader->columns == 0) {
         if (count > 2)
-            return arf_fail(error, ARFUSE_USAGE,
+            return arf_fail(error, ARFUSE_PROFILE,
                             "%s: line %d: %d columns without names: expected a token count, or a "
                             "token count and how often it occurred",
                             reader->path, reader->line, count);
@@ -79,7 +79,7 @@ static arfuse_status read_values(weights_reader *reader, char *const *column, in
         reader->count_column = count - 1 == 1 ? 1 : -1;
     }
     if (count != reader->columns)
-        return arf_fail(error, ARFUSE_USAGE,
+        return arf_fail(error, ARFUSE_PROFILE,
                         "%s: line %d: %d columns, where line 1 of the data "
                         "has %d",
                         reader->path, reader->line, count, reader->columns);
@@ -87,7 +87,7 @@ static arfuse_status read_values(weights_reader *reader, char *const *column, in
     char *end;
     long long tokens = isdigit((unsigned char)text[0]) ? strtoll(text, &end, 10) : -1;
     if (tokens < 0 || *end != '\0' || tokens > ARF_MAX_TOKENS)
-        return arf_fail(error, ARFUSE_USAGE, "%s: line %d: token count \"%s\": expected 0 to %d",
+        return arf_fail(error, ARFUSE_PROFILE, "%s: line %d: token count \"%s\": expected 0 to %d",
                         reader->path, reader->line, text, ARF_MAX_TOKENS);
     reader->tokens = tokens;
     reader->count = 1.0;
@@ -97,7 +97,7 @@ static arfuse_status read_values(weights_reader *reader, char *const *column, in
     reader->count = strtod(text, &end);
     if (!(isdigit((unsigned char)text[0]) || text[0] == '.') || *end != '\0' ||
         !isfinite(reader->count))
-        return arf_fail(error, ARFUSE_USAGE,
+        return arf_fail(error, ARFUSE_PROFILE,
                         "%s: line %d: count \"%s\": expected a number of at least 0", reader->path,
                         reader->line, text);
     return ARFUSE_OK;
@@ -114,7 +114,7 @@ static arfuse_status read_line(weights_reader *reader, char *line, bool *has_val
     if (count == 0)
         return ARFUSE_OK;
     if (count < 0)
-        return arf_fail(error, ARFUSE_USAGE, "%s: line %d: more than %d columns", reader->path,
+        return arf_fail(error, ARFUSE_PROFILE, "%s: line %d: more than %d columns", reader->path,
                         reader->line, MAX_COLUMNS);
     if (reader->columns == 0 && isalpha((unsigned char)column[0][0]))
         return read_names(reader, column, count, error);
@@ -138,7 +138,7 @@ static arfuse_status add_up(weights_reader *reader, arf_error *error)
     }
     reader->total[reader->tokens] += reader->count;
     if (!isfinite(reader->total[reader->tokens]))
-        return arf_fail(error, ARFUSE_USAGE,
+        return arf_fail(error, ARFUSE_PROFILE,
                         "%s: line %d: the counts of %lld tokens add up to more than a number holds",
                         reader->path, reader->line, (long long)reader->tokens);
     return ARFUSE_OK;
@@ -163,7 +163,7 @@ static arfuse_status collect(const weights_reader *reader, arf_weights *weights,
     for (int64_t tokens = 0; tokens < reader->room; tokens++)
         kinds += reader->total[tokens] > 0.0;
     if (kinds == 0)
-        return arf_fail(error, ARFUSE_USAGE, "%s: no token count with a count above 0",
+        return arf_fail(error, ARFUSE_PROFILE, "%s: no token count with a count above 0",
                         reader->path);
     *weights = (arf_weights){0, calloc((size_t)kinds, sizeof *weights->tokens),
                              calloc((size_t)kinds, sizeof *weights->weight)};
@@ -186,7 +186,7 @@ static arfuse_status parse(const char *path, char *text, size_t bytes, arf_weigh
     weights_reader reader = {.path = path};
     arf_locale locale;
     if (memchr(text, '\0', bytes) != NULL)
-        return arf_fail(error, ARFUSE_USAGE, "%s: not a text file", path);
+        return arf_fail(error, ARFUSE_PROFILE, "%s: not a text file", path);
     if (!arf_locale_enter(&locale))
         return arf_fail(error, ARFUSE_FAILURE, "%s: out of memory", path);
     arfuse_status status = read_text(&reader, text, error);

@@ -128,9 +128,7 @@ arfuse_status arf_profile_load(const char *path, arf_profile **profile, arf_erro
 {
     char *text = NULL;
     size_t bytes = 0;
-    arf_error reading = ARF_ERROR_INIT;
-    if (arf_read_file(path, ARF_JSON_MAX_BYTES, &text, &bytes, &reading) != ARFUSE_OK)
-        return arf_fail(error, ARFUSE_PROFILE, "%s", reading.text);
+    ARF_TRY(arf_read_file(path, ARF_JSON_MAX_BYTES, &text, &bytes, error));
     arfuse_status status = arf_profile_parse(path, text, bytes, profile, error);
     free(text);
     return status;

@@ -146,7 +146,9 @@ static arfuse_status look(const char *path, const arf_samples_header *header, bo
     f->exists = true;
     if (S_ISLNK(about.st_mode))
         return refuse_link(path, error);
-    ARF_TRY(arf_read_file(path, ARF_SAMPLES_MAX_BYTES, &text, &bytes, error));
+    arf_error reading = ARF_ERROR_INIT;
+    if (arf_read_file(path, ARF_SAMPLES_MAX_BYTES, &text, &bytes, &reading) != ARFUSE_OK)
+        return arf_fail(error, ARFUSE_FAILURE, "%s", reading.text); /* this is an output */
     arfuse_status status = judge_text(path, text, bytes, header, resume, f, error);
     free(text);
     return status;

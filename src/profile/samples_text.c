@@ -300,9 +300,7 @@ arfuse_status arf_samples_load(const char *path, arf_samples **samples, bool *tr
 {
     char *text = NULL;
     size_t bytes = 0;
-    arf_error reading = ARF_ERROR_INIT;
-    if (arf_read_file(path, ARF_SAMPLES_MAX_BYTES, &text, &bytes, &reading) != ARFUSE_OK)
-        return arf_fail(error, ARFUSE_PROFILE, "%s", reading.text);
+    ARF_TRY(arf_read_file(path, ARF_SAMPLES_MAX_BYTES, &text, &bytes, error));
     arfuse_status status = arf_samples_parse(path, text, bytes, samples, truncated, error);
     free(text);
     return status;

@@ -133,7 +133,8 @@ static const char help_text[] =
     "    mpirun -n 8 arfuse-tune --hidden 6144 --topk 10\n"
     "The profile is DIR/<device>-<link>/tp<R>_h<H>_k<K>_bf16.json, its samples are beside it.\n"
     "\n"
-    "Exit: 0 ok, 1 failure, 2 usage, 3 profile invalid or unusable here, 4 hardware unsuitable, "
+    "Exit: 0 ok, 1 failure, 2 usage, 3 a profile or another input file is missing, invalid or "
+    "unusable here, 4 hardware unsuitable, "
     "5 wrong results, 6 time-out, 7 noise aim missed under --strict, 8 regret above --max-regret "
     "in a check, 9 profile written though some candidates failed to run, 130 interrupted.";
 

@@ -76,13 +76,8 @@ arfuse_status arf_share_profile(const arf_tuner *tuner, const char *path, arf_pr
 {
     char *text;
     size_t bytes;
-    arfuse_status status = arf_share_file(tuner, path, ARF_JSON_MAX_BYTES, &text, &bytes, error);
-    if (status != ARFUSE_OK) {
-        if (status == ARFUSE_FAILURE)
-            error->status = ARFUSE_PROFILE; /* a named profile that cannot be read is that, too */
-        return error->status;
-    }
-    status = arf_profile_parse(path, text, bytes, profile, error);
+    ARF_TRY(arf_share_file(tuner, path, ARF_JSON_MAX_BYTES, &text, &bytes, error));
+    arfuse_status status = arf_profile_parse(path, text, bytes, profile, error);
     free(text);
     return status;
 }

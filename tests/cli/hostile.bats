@@ -220,3 +220,42 @@ assert sys.argv[1] in text, text' "$odd"
         [ "$code" -eq 0 ]
     done
 }
+
+@test "an input file that is missing, a folder or junk is exit 3, whatever it was to hold" {
+    cd "$BATS_TEST_TMPDIR"
+    "$tune" "${shape[@]}" --output made >/dev/null 2>&1
+    samples=$(echo made/*/*.samples.jsonl)
+    mkdir folder
+    echo junk >junk
+    cp junk junk.samples.jsonl
+    count=0
+    while read -r program arguments; do
+        for file in missing folder junk; do
+            code=0
+            # shellcheck disable=SC2086 # words of a command line
+            "${!program}" ${arguments//FILE/$file} >out 2>err || code=$?
+            [ "$code $(grep -c "$file" err | sed 's/[1-9].*/some/')" = "3 some" ] || { echo "$program ${arguments//FILE/$file}: exit $code"; cat err; false; }
+            count=$((count + 1))
+        done
+    done <<LIST
+profile show FILE
+profile explain --tokens 1 FILE
+profile check FILE
+profile diff FILE ${samples/.samples.jsonl/.json}
+profile merge FILE $samples
+profile fit FILE
+profile fit --weights FILE $samples
+profile plot FILE
+profile plot --samples FILE ${samples/.samples.jsonl/.json}
+profile retarget --hidden 512 FILE
+profile import --from csv FILE
+profile export --to csv FILE
+tune ${shape[@]} --weights FILE
+tune ${shape[@]} --dry-run --weights FILE
+tune ${shape[@]} --base FILE.json
+tune --check FILE --device model:default
+tune --ab FILE,unfused --device model:default
+tune --hidden 512 --device model:FILE
+LIST
+    [ "$count" -eq 54 ]
+}

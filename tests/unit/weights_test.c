@@ -60,7 +60,7 @@ static void refuse(const char *text, const char *line, const char *why)
 {
     arf_weights weights;
     arf_error error;
-    assert_int_equal(load(text, &weights, &error), ARFUSE_USAGE);
+    assert_int_equal(load(text, &weights, &error), ARFUSE_PROFILE);
     if (strstr(error.text, path) == NULL || strstr(error.text, line) == NULL ||
         strstr(error.text, why) == NULL)
         fail_msg("\"%s\" should name %s and %s", error.text, line, why);
