@@ -36,8 +36,8 @@ extern const arf_verb arf_verb_export;
 void arf_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /*
- * Parses the arguments of a verb by its options. argp says what is wrong and ends the program with
- * exit code 2; --help and --version end it with 0.
+ * Parses the arguments of a verb by its options, at most 64, none of which may come twice. argp
+ * says what is wrong and ends the program with exit code 2; --help and --version end it with 0.
  */
 void arf_cli_parse(const arf_verb *verb, const struct argp_option *options, argp_parser_t parse,
                    int argc, char **argv, void *input);

@@ -218,7 +218,7 @@ static void add_about(module *m, const char *path, const arf_profile *profile)
     if (profile->set != ARF_SET_FLASHINFER) {
         add_comment(&m->about, "  HINTS: bounds and launch parameters are those of the kernel set ",
                     arf_set_name(profile->set));
-        arf_text_add(&m->about, "#  and were not measured with the kernels that this module "
+        arf_text_add(&m->about, "#   and were not measured with the kernels that this module "
                                 "configures.\n");
         m->hints = true;
     }

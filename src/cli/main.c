@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/json.h"
+#include "base/nearest.h"
 #include "cli/cli.h"
 #include "profile/read.h"
 
@@ -56,14 +57,40 @@ bool arf_cli_number(const char *text, int64_t low, int64_t high, int64_t *number
     return true;
 }
 
+/* A verb's parser behind one that sees whether an option has come before. */
+typedef struct guard {
+    const struct argp_option *options;
+    argp_parser_t parse;
+    void *input;
+    uint64_t seen; /* by place in the options */
+} guard;
+
+static error_t parse_once(int key, char *argument, struct argp_state *state)
+{
+    guard *g = state->input;
+    const struct argp_option *o = g->options;
+    for (int i = 0; o != NULL && (o[i].name != NULL || o[i].doc != NULL); i++) {
+        if (o[i].name == NULL || o[i].key != key)
+            continue;
+        if (g->seen >> i & 1)
+            argp_error(state, "--%s is given twice", o[i].name);
+        g->seen |= UINT64_C(1) << i;
+    }
+    state->input = g->input;
+    const error_t code = g->parse(key, argument, state);
+    state->input = g;
+    return code;
+}
+
 void arf_cli_parse(const arf_verb *verb, const struct argp_option *options, argp_parser_t parse,
                    int argc, char **argv, void *input)
 {
     char arguments[256];
+    guard g = {options, parse, input, 0};
     snprintf(arguments, sizeof arguments, "%s %s", verb->name, verb->synopsis);
-    const struct argp argp = {options, parse, arguments, verb->help, NULL, NULL, NULL};
+    const struct argp argp = {options, parse_once, arguments, verb->help, NULL, NULL, NULL};
     argv[0] = program;
-    argp_parse(&argp, argc, argv, 0, NULL, input);
+    argp_parse(&argp, argc, argv, 0, NULL, &g);
 }
 
 void arf_cli_take_file(struct argp_state *state, char *argument, const char **path)
@@ -104,6 +131,17 @@ static const arf_verb *find_verb(const char *name)
     return NULL;
 }
 
+static void refuse_verb(struct argp_state *state, const char *typed)
+{
+    arf_nearest nearest = arf_nearest_to(typed);
+    for (int i = 0; i < VERBS; i++)
+        arf_nearest_offer(&nearest, verbs[i]->name);
+    if (nearest.name != NULL)
+        argp_error(state, "'%s' is no verb; did you mean %s?", typed, nearest.name);
+    else
+        argp_error(state, "'%s' is no verb, expected one that --help lists", typed);
+}
+
 typedef struct choice {
     const arf_verb *verb;
     int at;
@@ -116,7 +154,7 @@ static error_t parse_verb(int key, char *argument, struct argp_state *state)
     case ARGP_KEY_ARG:
         chosen->verb = find_verb(argument);
         if (chosen->verb == NULL)
-            argp_error(state, "'%s' is no verb, expected one that --help lists", argument);
+            refuse_verb(state, argument);
         chosen->at = state->next - 1;
         state->next = state->argc; /* the rest is the verb's */
         return 0;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/nearest.h"
 #include "tune/values.h"
 
 /* ---- the table ------------------------------------------------------------------------------- */
@@ -322,28 +323,6 @@ static error_t parse_key(int key, char *argument, struct argp_state *state)
 /* ---- what argp itself refuses, in our words ---------------------------------------------------
  */
 
-/* How far two names are apart: insertions, deletions and changes of one letter. */
-static int distance(const char *a, const char *b)
-{
-    int row[33];
-    size_t length = strlen(b);
-    if (length > 32 || strlen(a) > 32)
-        return 33;
-    for (size_t j = 0; j <= length; j++)
-        row[j] = (int)j;
-    for (size_t i = 1; a[i - 1] != '\0'; i++) {
-        int diagonal = row[0];
-        row[0] = (int)i;
-        for (size_t j = 1; j <= length; j++) {
-            int change = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            int gap = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
-            row[j] = change < gap ? change : gap;
-        }
-    }
-    return row[length];
-}
-
 /*
  * argp prints its own message on every rank as soon as it meets a bad option, and exits. It is kept
  * silent instead, and the argument it stopped at is judged here against the same table.
@@ -358,9 +337,9 @@ static arfuse_status refuse_option(const char *argument, arf_error *error)
     char name[64];
     snprintf(name, sizeof name, "%.*s", (int)strcspn(argument + 2, "="), argument + 2);
     const bool has_value = strchr(argument, '=') != NULL;
-    const struct argp_option *exact = NULL, *nearest = NULL;
+    const struct argp_option *exact = NULL;
+    arf_nearest nearest = arf_nearest_to(name);
     int prefixes = 0;
-    int best = (int)strlen(name) / 3 + 1; /* farther off than a third of it is no suggestion */
     for (const struct argp_option *o = table; o->name != NULL || o->doc != NULL; o++) {
         if (o->name == NULL)
             continue;
@@ -368,11 +347,7 @@ static arfuse_status refuse_option(const char *argument, arf_error *error)
             exact = o;
         if (strncmp(o->name, name, strlen(name)) == 0)
             prefixes++;
-        int apart = distance(name, o->name);
-        if (apart < best) {
-            best = apart;
-            nearest = o;
-        }
+        arf_nearest_offer(&nearest, o->name);
     }
     if (exact != NULL && exact->arg != NULL)
         return arf_fail(error, ARFUSE_USAGE, "--%s needs a value: --%s %s", name, name, exact->arg);
@@ -381,9 +356,9 @@ static arfuse_status refuse_option(const char *argument, arf_error *error)
     if (prefixes > 1)
         return arf_fail(error, ARFUSE_USAGE, "--%s could mean %d options; write it out", name,
                         prefixes);
-    if (nearest != NULL)
+    if (nearest.name != NULL)
         return arf_fail(error, ARFUSE_USAGE, "unknown option --%s; did you mean --%s?", name,
-                        nearest->name);
+                        nearest.name);
     return arf_fail(error, ARFUSE_USAGE, "unknown option --%s; see arfuse-tune --help", name);
 }
 

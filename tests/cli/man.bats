@@ -93,6 +93,29 @@ offered() {
     [ -z "$(offered arfuse-profile check pro)" ]
 }
 
+@test "completion offers the values of options that take one of a few" {
+    scripts/completions "$build" >"$BATS_TEST_TMPDIR/completion"
+    expected() { # PROGRAM... OPTION: what it says it takes, as words
+        ("$@" none 2>&1 || true) | sed -nE '/expected/{s/.*expected //; s/;.*//; s/a comma list of |( or)? both.*| or model:FILE//g; s/,| or / /g; p; q}' | xargs
+    }
+    tune=("$build/arfuse-tune" --hidden 8)
+    for option in device format multicast numerics pattern policy protocols; do
+        [ -n "$(expected "${tune[@]}" --$option)" ]
+        diff <(expected "${tune[@]}" --$option) <(offered arfuse-tune --$option '' | xargs)
+    done
+    for option in 'explain pattern' 'plot pattern' 'fit numerics' 'fit duplicates' 'merge duplicates' 'export to' 'import from' 'retarget rule'; do
+        [ -n "$(expected "$build/arfuse-profile" "${option% *}" "--${option#* }")" ]
+        diff <(expected "$build/arfuse-profile" "${option% *}" "--${option#* }") <(offered arfuse-profile "${option% *}" "--${option#* }" '' | xargs)
+    done
+    [ "$(offered arfuse-profile import --link '' | xargs)" = 'nvlink pcie' ]
+    [ "$(offered arfuse-tune --policy d)" = decode ]
+    [ "$(offered arfuse-tune --policy = d)" = decode ]
+    [ "$(offered arfuse-tune --policy = | xargs)" = 'warm decode' ]
+    [ "$(offered arfuse-tune --protocols ll,b)" = ll,bt ]
+    [ -z "$(offered arfuse-tune --policy warm,)" ]
+    [ -z "$(offered arfuse-tune --output '')" ] # files
+}
+
 @test "make install puts pages and completion where they belong, uninstall removes them" {
     case ${BUILD:-build} in
     build) flags='' ;;

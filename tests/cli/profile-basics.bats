@@ -59,6 +59,36 @@ split() {
     usage explain --tokens 4 --pattern none "$good/host.json"
 }
 
+@test "an option that is given twice is refused, whichever it is" {
+    options=0
+    for verb in show explain check diff merge fit plot import export retarget; do
+        for option in $("$program" $verb --help | sed -nE 's/^ {1,8}(-[A-Za-z?], )?(--[a-z][a-z-]*=?).*/\2/p'); do
+            case $option in --help | --usage | --version) continue ;; esac
+            twice=()
+            for value in 8 csv allreduce warm fixed nvlink first scaled 9.0 FILE; do # whatever its values are
+                given=$option
+                [[ $option != *= ]] || given+=$value
+                split $verb "$given" "$given" a b
+                [ "$code" = 2 ]
+                [[ $err != *"${option%=} is given twice"* ]] || twice+=("$value")
+            done
+            [ ${#twice[@]} -gt 0 ] || { echo "$verb $option: $err"; false; }
+            options=$((options + 1))
+        done
+    done
+    [ $options -gt 30 ]
+}
+
+@test "a mistyped verb is told what it is near to" {
+    split shw
+    [ "$code" = 2 ]
+    [[ $err == "arfuse-profile: 'shw' is no verb; did you mean show?"* ]]
+    split retargt
+    [[ $err == *'did you mean retarget?'* ]]
+    split nope
+    [[ $err == *"'nope' is no verb, expected one that --help lists"* ]]
+}
+
 @test "messages begin the same whatever path started the program" {
     ln -s "$PWD/$program" "$BATS_TEST_TMPDIR/other-name"
     run "$BATS_TEST_TMPDIR/other-name" nope

@@ -62,6 +62,7 @@ split() {
     split export --to flashinfer --as-hints $published/sglang/glm-5.2/tp8_h6144_k8_bf16.json
     [ "$code" = 0 ]
     [[ $out == *"HINTS"*"kernel set sglang"* ]]
+    [ "$(sed -n '/^#/!q; 3,$p' <<<"$out" | grep -cv '^# $\|^#   \|^# [^ ]\|^#$')" -eq 0 ] # all as far in
     [[ $err == "arfuse-profile: note: written as hints"* ]]
     # arfuse's own: in the public terms where they are legal there
     split export --to flashinfer --as-hints tests/fixtures/samples/arfuse.samples.jsonl
