@@ -105,11 +105,24 @@ static arf_cuda *cuda_of(const arf_cuda_space *space)
     return (arf_cuda *)space->base.device;
 }
 
+arfuse_status gpu_end_capture(const arf_driver *driver, CUstream stream, arfuse_status status,
+                              CUgraphExec *graph, arf_error *error)
+{
+    CUgraph captured = NULL;
+    const CUresult ended = driver->cuStreamEndCapture(stream, &captured);
+    if (status == ARFUSE_OK)
+        status = arf_driver_check(driver, ended, "cuStreamEndCapture", error);
+    if (status == ARFUSE_OK)
+        status = ARF_CU(driver, error, cuGraphInstantiateWithFlags, graph, captured, 0);
+    if (captured != NULL)
+        driver->cuGraphDestroy(captured);
+    return status;
+}
+
 arfuse_status gpu_capture(arf_cuda_space *space, const arf_launch *launch, CUgraphExec *graph,
                           arf_error *error)
 {
     const arf_driver *driver = &cuda_of(space)->driver;
-    CUgraph captured = NULL;
     arf_launch recorded = *launch;
     recorded.stream = (arfuse_stream)space->stream;
     *graph = NULL;
@@ -118,13 +131,7 @@ arfuse_status gpu_capture(arf_cuda_space *space, const arf_launch *launch, CUgra
                                   CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
     if (status == ARFUSE_OK)
         status = arf_cuda_launch(&space->base, &recorded, error);
-    CUresult ended = driver->cuStreamEndCapture(space->stream, &captured);
-    if (status == ARFUSE_OK)
-        status = arf_driver_check(driver, ended, "cuStreamEndCapture", error);
-    if (status == ARFUSE_OK)
-        status = ARF_CU(driver, error, cuGraphInstantiateWithFlags, graph, captured, 0);
-    if (captured != NULL)
-        driver->cuGraphDestroy(captured);
+    status = gpu_end_capture(driver, space->stream, status, graph, error);
     arf_cuda_leave(cuda_of(space));
     return status;
 }
@@ -177,6 +184,25 @@ void gpu_set(arf_plan *plan, arf_pattern pattern, const char *knob, int value)
     int index = arf_knob_index(arf_knobs(ARF_SET_ARFUSE, plan->protocol, pattern), knob);
     if (index >= 0)
         plan->tuning.value[index] = value;
+}
+
+arf_plan gpu_form(const arf_shape *shape, int index, arf_pattern *pattern)
+{
+    enum { HT_FORM = 11 }; /* from here on */
+    static const arf_protocol protocols[] = {ARF_LL, ARF_LL,      ARF_BT,
+                                             ARF_BT, ARF_UNFUSED, ARF_SEPARATE};
+    if (index >= HT_FORM) {
+        arf_plan ht = {0};
+        *pattern = (arf_pattern)((index - HT_FORM) % ARF_PATTERNS);
+        gpu_ht_plan(shape, *pattern, index - HT_FORM, &ht);
+        return ht;
+    }
+    const int form = index / ARF_PATTERNS;
+    *pattern = protocols[form] == ARF_SEPARATE ? ARF_FINALIZE : (arf_pattern)(index % ARF_PATTERNS);
+    arf_plan plan = gpu_plan(protocols[form], *pattern);
+    gpu_set(&plan, *pattern, "kernels", form == 1 ? 1 : 2);
+    gpu_set(&plan, *pattern, "owner", form == 3);
+    return plan;
 }
 
 arfuse_status gpu_prepare(arf_cuda_space *space, const arf_plan *plan, arf_launch *launch,

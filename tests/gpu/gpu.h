@@ -33,6 +33,9 @@ double gpu_seconds(void); /* monotonic */
 /* One captured launch. */
 arfuse_status gpu_capture(arf_cuda_space *space, const arf_launch *launch, CUgraphExec *graph,
                           arf_error *error);
+/* Ends any capture; `status` is that of what was captured, and a failing one comes back. */
+arfuse_status gpu_end_capture(const arf_driver *driver, CUstream stream, arfuse_status status,
+                              CUgraphExec *graph, arf_error *error);
 arfuse_status gpu_replay(arf_cuda_space *space, CUgraphExec graph, arf_error *error);
 void gpu_drop(arf_cuda_space *space, CUgraphExec graph); /* accepts NULL */
 
@@ -44,6 +47,9 @@ arf_plan gpu_plan(arf_protocol protocol, arf_pattern pattern);
 /* One of the HT plans that a search of this shape begins with; false: the shape has none. */
 bool gpu_ht_plan(const arf_shape *shape, arf_pattern pattern, int which, arf_plan *plan);
 void gpu_set(arf_plan *plan, arf_pattern pattern, const char *knob, int value);
+/* Every protocol and pattern, and its larger choices: number `index`, for a shape that has HT. */
+enum { GPU_FORMS = 15 };
+arf_plan gpu_form(const arf_shape *shape, int index, arf_pattern *pattern);
 /* Prepares a launch's plan, and for a separate finalize the LL allreduce behind it. */
 arfuse_status gpu_prepare(arf_cuda_space *space, const arf_plan *plan, arf_launch *launch,
                           arf_error *error);

@@ -253,7 +253,8 @@ static arfuse_status record_call(skew_team *skew, int r, const skew_call *call, 
     ARF_TRY(arf_cuda_enqueue(&rank->space, &launch, rank->stream, error));
     if (!call->compared)
         return ARFUSE_OK;
-    return gpu_compare(&skew->helpers, plan->pattern, own, call->tokens, rank->stream, error);
+    const gpu_outputs outputs = {plan->pattern, call->tokens, own, 1, (unsigned)call->plan};
+    return gpu_compare(&skew->helpers, &outputs, rank->stream, error);
 }
 
 static arfuse_status record_sequence(skew_team *skew, int which, arf_error *error)
@@ -314,10 +315,11 @@ static arfuse_status set_up(skew_team *skew, arf_error *error)
 static arfuse_status stress(skew_team *skew, double until, long most, long *calls, arf_error *error)
 {
     enum { BATCH = 32 };
+    gpu_difference first;
     while (gpu_seconds() < until && *calls < most) {
         ARF_TRY(replay(skew, BATCH, error));
         *calls += BATCH * CALLS;
-        ARF_TRY(gpu_differences(&skew->helpers, error));
+        ARF_TRY(gpu_differences(&skew->helpers, &first, error));
     }
     return ARFUSE_OK;
 }

@@ -20,7 +20,7 @@ enum { MIXED_HIDDEN = 6144, MIXED_RANKS = 8, MIXED_TOP_K = 8, MIXED_TOKENS = 64 
 typedef struct mixed_work {
     arf_cuda_space *space;
     arf_trial *trial;
-    arf_launch launch[16];
+    arf_launch launch[GPU_FORMS];
     int launches;
 } mixed_work;
 
@@ -29,34 +29,12 @@ static arf_shape mixed_shape(void)
     return (arf_shape){MIXED_RANKS, MIXED_HIDDEN, MIXED_TOP_K, ARF_ON, ARF_ON, ARF_ON};
 }
 
-#define HT_PLAN 11 /* from here on */
-static arf_plan mixed_plan(int index, arf_pattern *pattern)
-{
-    static const arf_protocol protocols[] = {ARF_LL, ARF_LL,      ARF_BT,
-                                             ARF_BT, ARF_UNFUSED, ARF_SEPARATE};
-    int form = index / ARF_PATTERNS;
-    *pattern = (arf_pattern)(index % ARF_PATTERNS);
-    arf_plan ht = {0};
-    if (index >= HT_PLAN) {
-        const arf_shape shape = mixed_shape();
-        *pattern = (arf_pattern)((index - HT_PLAN) % ARF_PATTERNS);
-        gpu_ht_plan(&shape, *pattern, index - HT_PLAN, &ht); /* the shape has HT */
-        return ht;
-    }
-    if (protocols[form] == ARF_SEPARATE)
-        *pattern = ARF_FINALIZE;
-    arf_plan plan = gpu_plan(protocols[form], *pattern);
-    gpu_set(&plan, *pattern, "kernels", form == 1 ? 1 : 2);
-    gpu_set(&plan, *pattern, "owner", form == 3);
-    return plan;
-}
-#define MIXED_PLANS (HT_PLAN + 4)
-
 static arfuse_status prepare_mixed(mixed_work *mixed, arf_error *error)
 {
-    for (int i = 0; i < MIXED_PLANS; i++) {
+    const arf_shape shape = mixed_shape();
+    for (int i = 0; i < GPU_FORMS; i++) {
         arf_pattern pattern;
-        arf_plan plan = mixed_plan(i, &pattern);
+        arf_plan plan = gpu_form(&shape, i, &pattern);
         arf_launch *launch = &mixed->launch[mixed->launches++];
         *launch = arf_trial_launch(mixed->trial, pattern, 1);
         ARF_TRY(gpu_prepare(mixed->space, &plan, launch, error));
@@ -326,9 +304,9 @@ static void compile_all(void)
     arf_error error = ARF_ERROR_INIT;
     arf_shape shape = mixed_shape();
     arfuse_status status = arf_compiler_open(&compiler, 90, 13, arf_sources, NULL, &error);
-    for (int i = 0; status == ARFUSE_OK && i < MIXED_PLANS; i++) {
+    for (int i = 0; status == ARFUSE_OK && i < GPU_FORMS; i++) {
         arf_pattern pattern;
-        arf_plan plan = mixed_plan(i, &pattern);
+        arf_plan plan = gpu_form(&shape, i, &pattern);
         status = gpu_compile_plan(&compiler, &shape, MIXED_RANKS, pattern, &plan, &error);
     }
     gpu_report(status, &error, "every kernel of the workspace compiles");

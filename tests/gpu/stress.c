@@ -44,27 +44,21 @@ static arfuse_status enqueue(stress *s, bool last, int *compared, arf_error *err
                             stream_of(s), error));
     ARF_TRY(arf_cuda_launch(&s->at->space->base, &launch, error));
     *compared += looked_at;
-    for (int r = 0; looked_at && r < s->at->team.local_ranks; r++)
-        ARF_TRY(gpu_compare(&s->helpers, launch.pattern, &launch.operands[r], launch.tokens,
-                            stream_of(s), error));
-    return ARFUSE_OK;
+    if (!looked_at)
+        return ARFUSE_OK;
+    const gpu_outputs outputs = {launch.pattern, launch.tokens, launch.operands,
+                                 s->at->team.local_ranks, (unsigned)launch.plan};
+    return gpu_compare(&s->helpers, &outputs, stream_of(s), error);
 }
 
 static arfuse_status record(stress *s, int which, arf_error *error)
 {
     const arf_driver *driver = s->helpers.driver;
-    CUgraph graph = NULL;
     arfuse_status status = ARF_CU(driver, error, cuStreamBeginCapture, stream_of(s),
                                   CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
     for (int i = 0; i < CALLS && status == ARFUSE_OK; i++)
         status = enqueue(s, i == CALLS - 1, &s->compared[which], error);
-    CUresult ended = driver->cuStreamEndCapture(stream_of(s), &graph);
-    if (status == ARFUSE_OK)
-        status = arf_driver_check(driver, ended, "cuStreamEndCapture", error);
-    if (status == ARFUSE_OK)
-        status = ARF_CU(driver, error, cuGraphInstantiateWithFlags, &s->graph[which], graph, 0);
-    if (graph != NULL)
-        driver->cuGraphDestroy(graph);
+    status = gpu_end_capture(driver, stream_of(s), status, &s->graph[which], error);
     /* A first launch uploads, and may wait for kernels that wait for this rank. */
     if (status == ARFUSE_OK)
         status = ARF_CU(driver, error, cuGraphUpload, s->graph[which], stream_of(s));
@@ -123,12 +117,13 @@ static arfuse_status run_batch(stress *s, int sequences, long *calls, long *comp
         *compared += s->compared[which];
     }
     int looked_at = 0;
+    gpu_difference first;
     for (int i = 0; i < BURST; i++)
         ARF_TRY(enqueue(s, i == BURST - 1, &looked_at, error));
     *calls += BURST;
     *compared += looked_at;
     ARF_TRY(gpu_finish(s->at->space, error));
-    return gpu_differences(&s->helpers, error);
+    return gpu_differences(&s->helpers, &first, error);
 }
 
 /* The clock of process 0 decides for all. */
