@@ -9,8 +9,8 @@ setup() {
     stand=$BATS_TEST_TMPDIR/build
     mkdir -p "$stand/tests" "$stand/examples" "$BATS_TEST_TMPDIR/bin"
     for program in host_test soak_test host_failure_test gpu_protocols_test gpu_workspace_test \
-        gpu_runtime_test gpu_skew_test gpu_faults_test gpu_processes_test gpu_late_test gpu_library_test gpu_bench \
-        compile_bench forked_tune; do
+        gpu_runtime_test gpu_skew_test gpu_soak_test gpu_faults_test gpu_processes_test gpu_late_test gpu_library_test \
+        gpu_bench compile_bench forked_tune; do
         program "tests/$program" 'echo "ok 1 - fine"; echo "1..1"'
     done
     for program in three_layers decode_loop; do
@@ -70,12 +70,13 @@ inside() { tar -xzOf "$BATS_TEST_TMPDIR/out/gpu-acceptance.tar.gz" "gpu-acceptan
     [[ $output =~ edited-bound\ +passed ]]
     called '^arfuse-tune .*--ab .*,default'
     called '^arfuse-tune .*--ab .*,unfused'
+    called '^gpu_soak_test --seconds 5$'
     called '^gpu_late_test $'
     called '^gpu_processes_test --ranks 4 --only bits,stress '
     called '^gpu_library_test --ranks 1$'
     called '^gpu_bench --device cuda --tp 8 --gpu-sharing --hidden 6144 --topk 10 --profile .*\.json --seconds '
     not_called '^mpirun'
-    [ "$(inside summary.txt | grep -c ' passed ')" -eq 20 ]
+    [ "$(inside summary.txt | grep -c ' passed ')" -eq 21 ]
     [ "$(find "$BATS_TEST_TMPDIR/out" -type f | wc -l)" -eq 1 ]
     inside profiles/gpu/tp8_h6144_k8_bf16.json | grep -q '"routes"'
     inside tables/tune.txt | grep -q 'done'
@@ -96,7 +97,7 @@ inside() { tar -xzOf "$BATS_TEST_TMPDIR/out/gpu-acceptance.tar.gz" "gpu-acceptan
     called '^gpu_library_test --ranks 4$'
     called '^gpu_bench --device cuda --tp 4 --processes 4 --hidden 4096 --topk 8 --profile .*\.json '
     not_called '--tp 4 .*gpu-sharing'
-    [ "$(inside summary.txt | grep -c ' passed ')" -eq 23 ]
+    [ "$(inside summary.txt | grep -c ' passed ')" -eq 24 ]
 }
 
 @test "several GPUs and no launcher: the tuner forks its processes" {
