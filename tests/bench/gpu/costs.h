@@ -10,8 +10,8 @@
 
 typedef struct host_costs {
     double route_ns; /* of one choice */
-    /* The worst of some (pattern, M): a call through libarfuse over starting as many empty kernels
-     * with the same grids, attributes and parameters. */
+    /* The worst of some (pattern, M): a call through libarfuse over starting the same kernels with
+     * the same grids, attributes and parameters, which are then at hand. */
     double launch_ratio, launch_us, bare_us;
     arf_pattern launch_pattern;
     int64_t launch_tokens;

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "bench/gpu/inline_kernel.h"
 #include "device/cuda/ahead.h"
+#include "device/cuda/cuda_device.h"
 #include "device/trial.h"
 #include "runtime/workspace.h"
 #include "tune/interval.h"
@@ -79,52 +79,50 @@ static arfuse_status time_creation(const arf_device *device, const arf_shape *sh
 /* ---- launching ---------------------------------------------------------------------------------
  */
 
+/* A kernel as a call started it. */
+typedef struct kernel_start {
+    CUlaunchConfig config;
+    CUfunction function;
+    arf_call call;
+    arf_team_view view;
+    arf_operand_table table;
+} kernel_start;
+
 typedef struct launching {
     arfuse_workspace *workspace;
     arf_trial *trial;
-    const arf_cuda *device;
+    arf_cuda *device;
     CUstream stream;
-    inline_kernel empty;
     /* Of the call in hand. */
     arf_pattern pattern;
     arfuse_call call;
     int kernels;
-    CUlaunchConfig bare[2 * ARF_MAX_STEPS];
-    arf_operand_table table;
+    kernel_start bare[2 * ARF_MAX_STEPS];
 } launching;
 
-/* The kernels of a plan with the grid that this call gives them. */
-static bool add_bare(launching *l, int id)
+/* Stands in for the driver's function while a call is written down: it takes no context. */
+static launching *listening;
+static CUresult (*start_kernel)(const CUlaunchConfig *config, CUfunction function,
+                                void **parameters, void **extra);
+
+static CUresult write_down(const CUlaunchConfig *config, CUfunction function, void **parameters,
+                           void **extra)
 {
-    const arf_cuda_space *space = (const arf_cuda_space *)l->workspace->space;
-    const arf_ready_plan *plan = &space->plan[id];
-    if (plan->library)
-        return false;
-    for (int i = 0; i < plan->steps; i++) {
-        const arf_ready_step *step = &plan->step[i];
-        const int64_t rows = arf_step_rows(&step->recipe, &space->base.spec.shape, l->call.tokens);
-        l->bare[l->kernels++] = (CUlaunchConfig){
-            .gridDimX = (unsigned)((rows < step->most_rows ? rows : step->most_rows) *
-                                   step->recipe.local_ranks),
-            .gridDimY = (unsigned)step->recipe.parts,
-            .gridDimZ = 1,
-            .blockDimX = (unsigned)step->recipe.threads,
-            .blockDimY = 1,
-            .blockDimZ = 1,
-            .hStream = l->stream,
-            .attrs = (CUlaunchAttribute *)(uintptr_t)step->attribute,
-            .numAttrs = step->attributes - (rows > step->dependent_rows && step->recipe.dependent)};
-    }
-    return true;
+    kernel_start *bare = &listening->bare[listening->kernels++];
+    *bare = (kernel_start){.config = *config, .function = function};
+    memcpy(&bare->call, parameters[0], sizeof bare->call);
+    memcpy(&bare->view, parameters[1], sizeof bare->view);
+    memcpy(&bare->table, parameters[2], sizeof bare->table);
+    return start_kernel(config, function, parameters, extra);
 }
 
+/* The same kernels on the same operands: what a caller would pay who had them at hand. */
 static arfuse_status start_bare(launching *l, arf_error *error)
 {
-    const arf_cuda_space *space = (const arf_cuda_space *)l->workspace->space;
-    arf_call call = {.tokens = l->call.tokens};
     for (int i = 0; i < l->kernels; i++) {
-        void *parameters[] = {&call, (void *)(uintptr_t)&space->view, &l->table};
-        ARF_TRY(ARF_CU(&l->device->driver, error, cuLaunchKernelEx, &l->bare[i], l->empty.function,
+        kernel_start *bare = &l->bare[i];
+        void *parameters[] = {&bare->call, &bare->view, &bare->table};
+        ARF_TRY(ARF_CU(&l->device->driver, error, cuLaunchKernelEx, &bare->config, bare->function,
                        parameters, NULL));
     }
     return ARFUSE_OK;
@@ -149,13 +147,32 @@ static arfuse_status burst(launching *l, arfuse_status (*start)(launching *, arf
     return ARFUSE_OK;
 }
 
+/* One call, and the kernels that it starts. */
+static arfuse_status overhear(launching *l, arf_error *error)
+{
+    l->kernels = 0;
+    listening = l;
+    start_kernel = l->device->driver.cuLaunchKernelEx;
+    l->device->driver.cuLaunchKernelEx = write_down;
+    const arfuse_status status = start_call(l, error);
+    l->device->driver.cuLaunchKernelEx = start_kernel;
+    return status;
+}
+
+static bool by_library(const launching *l)
+{
+    const arf_cuda_space *space = (const arf_cuda_space *)l->workspace->space;
+    const arf_service service = arf_serve(l->workspace, l->pattern, &l->call);
+    return space->plan[service.plan].library ||
+           (service.then >= 0 && space->plan[service.then].library);
+}
+
 static arfuse_status time_launch(launching *l, host_costs *costs, arf_error *error)
 {
     double call[BURSTS], bare[BURSTS], unused;
-    const arf_service service = arf_serve(l->workspace, l->pattern, &l->call);
-    l->kernels = 0;
-    if (!add_bare(l, service.plan) || (service.then >= 0 && !add_bare(l, service.then)))
-        return ARFUSE_OK; /* a library's kernels are not counted here */
+    if (by_library(l))
+        return ARFUSE_OK; /* its kernels are not counted here */
+    ARF_TRY(overhear(l, error));
     for (int i = 0; i < BURSTS; i++) {
         if (i == 0) { /* warm both */
             ARF_TRY(burst(l, start_call, &unused, error));
@@ -179,29 +196,12 @@ static arfuse_status time_launch(launching *l, host_costs *costs, arf_error *err
     return ARFUSE_OK;
 }
 
-/* Parameters as long as those of the real kernels. */
-static arfuse_status make_empty(launching *l, arf_error *error)
-{
-    char text[256];
-    snprintf(text, sizeof text,
-             "struct call { char of[%zu]; }; struct view { char of[%zu]; };\n"
-             "struct table { char of[%zu]; };\n"
-             "extern \"C\" __global__ void arf_empty(call, view, table) {}\n",
-             sizeof(arf_call), sizeof(arf_team_view),
-             sizeof(arf_operand_view) * (size_t)l->workspace->team.local_ranks);
-    ARF_TRY(inline_kernel_make(l->device, "empty", text, &l->empty, error));
-    /* The real ones' clusters may be of any size. */
-    return ARF_CU(&l->device->driver, error, cuFuncSetAttribute, l->empty.function,
-                  CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1);
-}
-
 static arfuse_status time_launches(launching *l, const arf_shape *shape, host_costs *costs,
                                    arf_error *error)
 {
     ARF_TRY(arf_trial_create(l->workspace->device, shape, LAUNCH_TOKENS, ARF_TRIAL_RANDOM, 1,
                              &l->trial, error));
     ARF_TRY(ARF_CU(&l->device->driver, error, cuStreamCreate, &l->stream, CU_STREAM_NON_BLOCKING));
-    ARF_TRY(make_empty(l, error));
     for (int p = 0; p < (shape->top_k > 0 ? ARF_PATTERNS : 1); p++)
         for (size_t t = 0; t < sizeof launch_tokens / sizeof *launch_tokens; t++) {
             if (launch_tokens[t] > l->workspace->options.capacity)
@@ -228,13 +228,12 @@ static arfuse_status launch_costs(const arf_device *device, const arf_shape *sha
         return arf_fail(error, ARFUSE_FAILURE, "out of memory to time launches");
     arfuse_status status = make(device, shape, profile, most, &l->workspace, error);
     if (status == ARFUSE_OK) {
-        l->device = (const arf_cuda *)l->workspace->device;
+        l->device = (arf_cuda *)l->workspace->device;
         status = arf_cuda_enter(l->device, error);
     }
     if (status == ARFUSE_OK) {
         status = time_launches(l, shape, costs, error);
         arf_trial_destroy(l->trial);
-        inline_kernel_free(l->device, &l->empty);
         if (l->stream != NULL)
             l->device->driver.cuStreamDestroy(l->stream);
         arf_cuda_leave(l->device);
