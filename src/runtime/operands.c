@@ -72,26 +72,34 @@ arfuse_status arf_check_call(const arfuse_workspace *workspace, arf_pattern patt
 
 /* ---- taking ---------------------------------------------------------------------------------- */
 
-static void take_producer(const arf_shape *shape, arf_pattern pattern, const arfuse_operands *from,
+/* Asked once a call: the compiler cannot know that what is written changes no shape. */
+typedef struct has {
+    bool shared, residual, norm;
+} has;
+
+/* Field by field, here and where kernels get them: a struct of this size that is cleared first is
+ * cleared by a string instruction, which takes longer than all the rest of it. */
+static void take_producer(has shape, arf_pattern pattern, const arfuse_operands *from,
                           arfuse_operands *to)
 {
-    if (pattern == ARF_ALLREDUCE) {
-        to->input = from->input;
-        return;
-    }
-    to->routed = from->routed;
-    to->routed_rows = from->routed_rows;
-    to->weights = from->weights;
-    to->weights_type = from->weights_type;
-    to->indices = from->indices;
-    to->shared = shape->shared_expert == ARF_ON ? from->shared : NULL;
+    const bool finalize = pattern == ARF_FINALIZE;
+    to->struct_size = sizeof *to;
+    to->input = finalize ? NULL : from->input;
+    to->routed = finalize ? from->routed : NULL;
+    to->routed_rows = finalize ? from->routed_rows : 0;
+    to->weights = finalize ? from->weights : NULL;
+    to->weights_type = finalize ? from->weights_type : ARFUSE_WEIGHTS_BF16;
+    to->indices = finalize ? from->indices : NULL;
+    to->shared = finalize && shape.shared ? from->shared : NULL;
+    to->residual = to->gamma = NULL;
+    to->residual_out = to->norm_out = NULL;
 }
 
-static void take_consumer(const arf_shape *shape, const arfuse_operands *from, arfuse_operands *to)
+static void take_consumer(has shape, const arfuse_operands *from, arfuse_operands *to)
 {
-    to->residual = shape->residual == ARF_ON ? from->residual : NULL;
-    to->gamma = shape->rms_norm == ARF_ON ? from->gamma : NULL;
-    to->norm_out = shape->rms_norm == ARF_ON ? from->norm_out : NULL;
+    to->residual = shape.residual ? from->residual : NULL;
+    to->gamma = shape.norm ? from->gamma : NULL;
+    to->norm_out = shape.norm ? from->norm_out : NULL;
     to->residual_out = from->residual_out;
 }
 
@@ -106,20 +114,22 @@ arfuse_status arf_take_operands(const arfuse_workspace *workspace, arf_pattern p
                         "operands.struct_size is %zu, expected at least %zu; start from "
                         "ARFUSE_OPERANDS_INIT",
                         from->struct_size, (size_t)OPERANDS_FIRST_SIZE);
+    const arf_shape *of = &workspace->space->spec.shape;
+    const has shape = {of->shared_expert == ARF_ON, of->residual == ARF_ON, of->rms_norm == ARF_ON};
     const size_t step = from->struct_size;
-    for (int i = 0; i < workspace->team.local_ranks; i++) {
-        const arfuse_operands *set = (const void *)((const char *)from + (size_t)i * step);
+    const int ranks = workspace->team.local_ranks;
+    const arfuse_operands *set = from;
+    for (int i = 0; i < ranks; i++) {
         if (set->struct_size != step)
             return arf_fail(error, ARFUSE_USAGE,
                             "operands[%d].struct_size is %zu, that of operands[0] %zu; pass one "
                             "element for each of %d local ranks",
-                            i, set->struct_size, step, workspace->team.local_ranks);
-        if (half & ARF_PRODUCER) {
-            to[i] = (arfuse_operands)ARFUSE_OPERANDS_INIT;
-            take_producer(&workspace->space->spec.shape, pattern, set, &to[i]);
-        }
+                            i, set->struct_size, step, ranks);
+        if (half & ARF_PRODUCER)
+            take_producer(shape, pattern, set, &to[i]);
         if (half & ARF_CONSUMER)
-            take_consumer(&workspace->space->spec.shape, set, &to[i]);
+            take_consumer(shape, set, &to[i]);
+        set = (const void *)((const char *)set + step);
     }
     return ARFUSE_OK;
 }
@@ -131,33 +141,28 @@ enum { MOST_TENSORS = 9 };
 /* What a call asks of a tensor that it looks at. */
 typedef struct tensor {
     const char *name;
-    size_t offset; /* of its address in arfuse_operands */
-    int64_t bytes;
+    size_t offset;       /* of its address in arfuse_operands */
+    uintptr_t bytes;     /* 1 or more */
     uintptr_t unaligned; /* bits that an address must not have */
-    bool needed;
-    bool same[2]; /* an input: may be exactly the same as each of the outputs */
+    uintptr_t least;     /* address: 1 where it is needed, and NULL is below */
+    bool same[2];        /* an input: may be exactly the same as each of the outputs */
 } tensor;
 
 /* Every launch looks at the tensors of every rank it hosts, so what is the same for all ranks is
- * worked out once. Inputs come first, then one or two outputs. */
+ * worked out once. Inputs come first, then residual_out and, where there is a norm, norm_out. */
 typedef struct demand {
     tensor of[MOST_TENSORS];
     int count, inputs;
 } demand;
-
-/* Where a rank's tensors are; one that is NULL is empty, so it overlaps nothing. */
-typedef struct places {
-    uintptr_t begin[MOST_TENSORS], end[MOST_TENSORS];
-} places;
 
 static tensor *ask(demand *call, const char *name, size_t offset, int64_t bytes, int alignment)
 {
     tensor *t = &call->of[call->count];
     *t = (tensor){.name = name,
                   .offset = offset,
-                  .bytes = bytes,
+                  .bytes = (uintptr_t)bytes,
                   .unaligned = (uintptr_t)alignment - 1,
-                  .needed = true};
+                  .least = 1};
     call->count += bytes > 0; /* else not looked at, and the next one takes its place */
     return t;
 }
@@ -189,13 +194,42 @@ static void make_demand(const arfuse_workspace *workspace, arf_pattern pattern, 
     ASK(call, gamma, norm ? row : 0, TENSOR_ALIGNMENT);
     call->inputs = call->count;
     /* Without the norm the sum is all that there is. */
-    ASK(call, residual_out, rows, TENSOR_ALIGNMENT)->needed = !norm;
+    ASK(call, residual_out, rows, TENSOR_ALIGNMENT)->least = !norm;
     ASK(call, norm_out, norm ? rows : 0, TENSOR_ALIGNMENT);
 }
 
-static bool overlap(const places *at, int a, int b)
+static uintptr_t address_of(const arfuse_operands *set, const tensor *t)
 {
-    return (at->begin[a] < at->end[b]) & (at->begin[b] < at->end[a]);
+    const void *data;
+    memcpy(&data, (const char *)set + t->offset, sizeof data);
+    return (uintptr_t)data;
+}
+
+/* One comparison, modulo 2^64: the distance lies in (-bytes of a, bytes of b). */
+static bool overlap(uintptr_t a, uintptr_t a_bytes, uintptr_t b, uintptr_t b_bytes)
+{
+    return a + (a_bytes - 1) - b < a_bytes + b_bytes - 1;
+}
+
+/* Nearly always nothing is wrong with the tensors of a rank. False: look closer. NULL is far from
+ * every tensor, or is taken for a neighbour here and looked at again. */
+static bool is_clean(const demand *call, const arfuse_operands *set)
+{
+    const tensor *out = &call->of[call->inputs];
+    const bool norm = call->count - call->inputs == 2;
+    const uintptr_t rows = out[0].bytes;
+    const uintptr_t x = address_of(set, &out[0]), y = norm ? address_of(set, &out[1]) : 0;
+    if (((x | y) & out[0].unaligned) != 0 || x < out[0].least || (norm && y < out[1].least) ||
+        overlap(x, rows, y, rows))
+        return false;
+    for (const tensor *t = call->of; t < out; t++) {
+        const uintptr_t at = address_of(set, t);
+        if ((at & t->unaligned) != 0 || at < t->least ||
+            (overlap(at, t->bytes, x, rows) && !(t->same[0] && at == x)) ||
+            (overlap(at, t->bytes, y, rows) && !(t->same[1] && at == y)))
+            return false;
+    }
+    return true;
 }
 
 /* `out` may be exactly the tensor `t`; nothing may overlap in part. */
@@ -204,44 +238,26 @@ static bool may_be_same(const demand *call, int out, int t)
     return t < call->inputs && call->of[t].same[out - call->inputs];
 }
 
-/* Finds the tensors of a rank. Nearly always nothing is wrong with them. */
-static bool is_clean(const demand *call, const arfuse_operands *set, places *at)
-{
-    bool wrong = false;
-    for (int i = 0; i < call->count; i++) {
-        const tensor *t = &call->of[i];
-        const void *data;
-        memcpy(&data, (const char *)set + t->offset, sizeof data);
-        const uintptr_t begin = (uintptr_t)data;
-        at->begin[i] = begin;
-        at->end[i] = begin != 0 ? begin + (uintptr_t)t->bytes : 0;
-        wrong |= ((begin & t->unaligned) != 0) | ((begin == 0) & t->needed);
-    }
-    for (int out = call->inputs; out < call->count; out++) {
-        const uintptr_t begin = at->begin[out], end = at->end[out];
-        for (int i = 0; i < out; i++)
-            if (begin < at->end[i] && at->begin[i] < end)
-                wrong |= !may_be_same(call, out, i) || begin != at->begin[i];
-    }
-    return !wrong;
-}
-
 /* What is wrong with the tensors of a rank, in words. */
-static arfuse_status name_fault(const demand *call, const places *at, int rank, arf_error *error)
+static arfuse_status name_fault(const demand *call, const arfuse_operands *set, int rank,
+                                arf_error *error)
 {
+    uintptr_t at[MOST_TENSORS];
     for (int i = 0; i < call->count; i++) {
         const tensor *t = &call->of[i];
-        if (at->begin[i] == 0 && t->needed)
+        at[i] = address_of(set, t);
+        if (at[i] < t->least)
             return arf_fail(error, ARFUSE_USAGE, "rank %d: operands.%s is NULL", rank, t->name);
-        if ((at->begin[i] & t->unaligned) != 0)
+        if ((at[i] & t->unaligned) != 0)
             return arf_fail(error, ARFUSE_USAGE,
                             "rank %d: operands.%s is %p, expected an address aligned to %d bytes",
-                            rank, t->name, (void *)at->begin[i], (int)t->unaligned + 1);
+                            rank, t->name, (void *)at[i], (int)t->unaligned + 1);
     }
     for (int i = 0; i < call->count; i++)
         for (int out = i < call->inputs ? call->inputs : i + 1; out < call->count; out++) {
             const bool same = may_be_same(call, out, i);
-            if (overlap(at, out, i) && !(same && at->begin[out] == at->begin[i]))
+            if (at[i] != 0 && at[out] != 0 && !(same && at[i] == at[out]) &&
+                overlap(at[i], call->of[i].bytes, at[out], call->of[out].bytes))
                 return arf_fail(error, ARFUSE_USAGE, "rank %d: operands.%s overlaps operands.%s%s",
                                 rank, call->of[out].name, call->of[i].name,
                                 same ? " in part; it may be the same tensor or another one" : "");
@@ -266,17 +282,17 @@ static arfuse_status check_numbers(const arfuse_operands *set, int rank, arf_err
 arfuse_status arf_check_operands(const arfuse_workspace *workspace, arf_pattern pattern,
                                  int64_t tokens, bool sum_alone, arf_error *error)
 {
+    const int ranks = workspace->team.local_ranks, first = workspace->team.first_rank;
     demand call;
-    for (int i = 0; i < workspace->team.local_ranks; i++) {
-        const arfuse_operands *set = &workspace->operands[i], *before = i > 0 ? set - 1 : NULL;
-        const int rank = workspace->team.first_rank + i;
-        places at;
-        ARF_TRY(check_numbers(set, rank, error));
-        if (before == NULL || set->routed_rows != before->routed_rows ||
-            set->weights_type != before->weights_type)
+    for (int i = 0; i < ranks; i++) {
+        const arfuse_operands *set = &workspace->operands[i];
+        if (i == 0 || set->routed_rows != set[-1].routed_rows ||
+            set->weights_type != set[-1].weights_type) {
+            ARF_TRY(check_numbers(set, first + i, error));
             make_demand(workspace, pattern, tokens, sum_alone, set, &call);
-        if (!is_clean(&call, set, &at))
-            ARF_TRY(name_fault(&call, &at, rank, error));
+        }
+        if (call.count > 0 && !is_clean(&call, set))
+            ARF_TRY(name_fault(&call, set, first + i, error));
     }
     return ARFUSE_OK;
 }

@@ -78,6 +78,49 @@ static void operands_are_refused_by_name(void **state)
     arfuse_workspace_destroy(&workspace, NULL);
 }
 
+/* An output just before a tensor, just behind it, and a pack nearer from either side. */
+static void tensors_may_touch_but_not_overlap(void **state)
+{
+    (void)state;
+    enum { TOKENS = 3, ROW = RECORDED_HIDDEN * 2, ROWS = TOKENS * ROW, PACK = 16, ROUTED = 5 };
+    static char place[3 * ROUTED * ROW] __attribute__((aligned(64)));
+    const struct {
+        arfuse_pattern pattern;
+        size_t tensor, output;
+        int bytes; /* of the tensor */
+    } pair[] = {
+        {ARFUSE_ALLREDUCE, AT(input), AT(residual_out), ROWS},
+        {ARFUSE_ALLREDUCE, AT(input), AT(norm_out), ROWS},
+        {ARFUSE_ALLREDUCE, AT(residual), AT(residual_out), ROWS},
+        {ARFUSE_ALLREDUCE, AT(residual), AT(norm_out), ROWS},
+        {ARFUSE_ALLREDUCE, AT(gamma), AT(residual_out), ROW},
+        {ARFUSE_ALLREDUCE, AT(gamma), AT(norm_out), ROW},
+        {ARFUSE_ALLREDUCE, AT(residual_out), AT(norm_out), ROWS},
+        {ARFUSE_FINALIZE, AT(routed), AT(residual_out), ROUTED * ROW},
+        {ARFUSE_FINALIZE, AT(shared), AT(norm_out), ROWS},
+    };
+    arfuse_workspace *workspace = recorded_usual();
+    arfuse_call call = ARFUSE_CALL_INIT;
+    call.tokens = TOKENS;
+    for (size_t i = 0; i < sizeof pair / sizeof *pair; i++) {
+        char *tensor = place + ROUTED * ROW;
+        char *const output[] = {tensor - ROWS, tensor + pair[i].bytes, tensor - ROWS + PACK,
+                                tensor + pair[i].bytes - PACK};
+        for (int o = 0; o < 4; o++) {
+            arfuse_operands operands = recorded_operands();
+            operands.routed_rows = ROUTED;
+            memcpy((char *)&operands + pair[i].tensor, &tensor, sizeof tensor);
+            memcpy((char *)&operands + pair[i].output, &output[o], sizeof output[o]);
+            const arfuse_status status =
+                (pair[i].pattern == ARFUSE_FINALIZE ? arfuse_finalize : arfuse_allreduce)(
+                    workspace, &call, &operands, NULL);
+            if (status != (o < 2 ? ARFUSE_OK : ARFUSE_USAGE))
+                fail_msg("pair %zu, output %d: %d", i, o, status);
+        }
+    }
+    arfuse_workspace_destroy(&workspace, NULL);
+}
+
 static void calls_are_refused_by_name(void **state)
 {
     (void)state;
@@ -127,6 +170,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(operands_are_refused_by_name),
+        cmocka_unit_test(tensors_may_touch_but_not_overlap),
         cmocka_unit_test(calls_are_refused_by_name),
     };
     return cmocka_run_group_tests_name("runtime_refusals", tests, NULL, NULL);

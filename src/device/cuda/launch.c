@@ -11,18 +11,14 @@ static const arf_cuda *device_of(const arf_cuda_space *space)
 
 /* ---- arguments ------------------------------------------------------------------------------ */
 
+/* Field by field, as src/runtime/operands.c says. */
 static void view_operands(const arf_cuda_space *space, const arf_launch *launch, int ranks,
                           arf_operand_table *table)
 {
-    const arfuse_operands *from = launch->operands;
+    static const arfuse_operands nothing; /* of a trial launch, which runs nothing, for all ranks */
+    const arfuse_operands *from = launch->operands != NULL ? launch->operands : &nothing;
     for (int r = 0; r < ranks; r++) {
         arf_operand_view *view = &table->of[r];
-        *view = (arf_operand_view){
-            .contribution = (void *)(uintptr_t)space->scratch[r],
-            .inverse_rms = space->inverse_rms[r],
-        };
-        if (from == NULL)
-            continue; /* a trial launch: nothing runs */
         view->input = from->input;
         view->routed = from->routed;
         view->weights = from->weights;
@@ -32,6 +28,8 @@ static void view_operands(const arf_cuda_space *space, const arf_launch *launch,
         view->gamma = from->gamma;
         view->residual_out = from->residual_out;
         view->norm_out = from->norm_out;
+        view->contribution = (void *)(uintptr_t)space->scratch[r];
+        view->inverse_rms = space->inverse_rms[r];
         from = (const arfuse_operands *)(const void *)((const char *)from + from->struct_size);
     }
 }
