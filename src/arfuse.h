@@ -36,7 +36,7 @@
  * independent objects. There is no global state.
  * STREAMS. A workspace works on one stream, the one of its first call; a call on
  * another is refused until arfuse_workspace_use_stream says that the work on the
- * old one comes first. On a device without streams the stream is NULL.
+ * old one comes first. On a device without streams (host) it is NULL, and any other is refused.
  * COLLECTIVE. create and every launch are collective: all ranks make the same
  * calls with the same arguments in the same order. Calls of all workspaces that
  * share a GPU run one after another, in the same order on every rank.

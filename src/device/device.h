@@ -186,7 +186,7 @@ typedef struct arf_device_ops {
     arfuse_status (*verdict)(arf_space *space, const arf_launch *launch, arf_error *error);
 
     /* True while the stream is being captured into a graph, when nothing may wait for it. NULL: a
-     * device without capture. No allocation, lock or log. */
+     * device without streams, where every arfuse_stream is NULL. No allocation, lock or log. */
     bool (*capturing)(const arf_space *space, arfuse_stream stream);
 
     /* Ranges of a profiler on the calling thread, around what a caller does; asked for only while

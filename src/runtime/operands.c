@@ -14,6 +14,15 @@
 
 /* ---- the call -------------------------------------------------------------------------------- */
 
+arfuse_status arf_check_stream(const arfuse_workspace *workspace, const char *name,
+                               arfuse_stream stream, arf_error *error)
+{
+    if (stream == NULL || workspace->device->ops->capturing != NULL)
+        return ARFUSE_OK;
+    return arf_fail(error, ARFUSE_USAGE, "%s is %p, expected NULL: device %s has no streams", name,
+                    (void *)stream, workspace->device->ops->name);
+}
+
 static arfuse_status check_choices(const arfuse_workspace *workspace, arf_pattern pattern,
                                    const arfuse_call *call, arf_error *error)
 {
@@ -36,6 +45,7 @@ static arfuse_status check_choices(const arfuse_workspace *workspace, arf_patter
     if ((int)call->fallback < ARFUSE_FALLBACK_AUTO || call->fallback > ARFUSE_FALLBACK_ERROR)
         return arf_fail(error, ARFUSE_USAGE, "call.fallback is %d, expected 0 to %d",
                         (int)call->fallback, ARFUSE_FALLBACK_ERROR);
+    ARF_TRY(arf_check_stream(workspace, "call.stream", call->stream, error));
     if (workspace->has_stream && call->stream != workspace->stream)
         return arf_fail(error, ARFUSE_USAGE,
                         "call.stream is %p, but this workspace works on stream %p; order the two "

@@ -328,6 +328,7 @@ arfuse_status arfuse_workspace_use_stream(arfuse_workspace *workspace, arfuse_st
     arf_error_clear(error);
     if (workspace == NULL)
         return arf_fail(error, ARFUSE_USAGE, "workspace is NULL");
+    ARF_TRY(arf_check_stream(workspace, "stream", stream, error));
     workspace->stream = stream;
     workspace->has_stream = true;
     return ARFUSE_OK;

@@ -54,6 +54,10 @@ typedef struct arf_service {
 arf_service arf_serve(const arfuse_workspace *workspace, arf_pattern pattern,
                       const arfuse_call *call);
 
+/* A device without streams takes none; `name` is what gave it, for the message. */
+arfuse_status arf_check_stream(const arfuse_workspace *workspace, const char *name,
+                               arfuse_stream stream, arf_error *error);
+
 /* The call's struct, ranges, site, route and stream. Nothing is changed. */
 arfuse_status arf_check_call(const arfuse_workspace *workspace, arf_pattern pattern,
                              const arfuse_call *call, arf_error *error);

@@ -314,6 +314,27 @@ static void patterns_routes_and_token_counts_mix_freely(void **state)
     mix(8, 6144, long_run() ? 200 : 12);
 }
 
+/* What a stream would order there has no meaning: who passes one is told so. */
+static void a_device_without_streams_takes_none(void **state)
+{
+    (void)state;
+    bench b = open_bench(shape_of(2, 64, 0), 4, 4, ARFUSE_FALLBACK_UNFUSED);
+    const arfuse_stream stream = (arfuse_stream)(uintptr_t)0x40;
+    arfuse_call call = case_call_of(b.trial, 1);
+    arf_error error = ARF_ERROR_INIT;
+    assert_int_equal(arfuse_workspace_use_stream(b.workspace, stream, &error), ARFUSE_USAGE);
+    assert_string_equal(error.text, "stream is 0x40, expected NULL: device host has no streams");
+    call.stream = stream;
+    assert_int_equal(case_run(b.workspace, b.trial, ARFUSE_ALLREDUCE, call, &error), ARFUSE_USAGE);
+    assert_string_equal(error.text,
+                        "call.stream is 0x40, expected NULL: device host has no streams");
+    assert_int_equal(arfuse_would_fuse(b.workspace, ARFUSE_ALLREDUCE, &call), 0);
+    call.stream = NULL;
+    passes(arfuse_workspace_use_stream(b.workspace, NULL, &error), &error);
+    passes(case_run(b.workspace, b.trial, ARFUSE_ALLREDUCE, call, &error), &error);
+    close_bench(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -326,6 +347,7 @@ int main(void)
         cmocka_unit_test(every_switch_of_the_shape_works),
         cmocka_unit_test(one_rank_needs_no_exchange),
         cmocka_unit_test(patterns_routes_and_token_counts_mix_freely),
+        cmocka_unit_test(a_device_without_streams_takes_none),
     };
     return cmocka_run_group_tests_name("runtime_calls", tests, NULL, NULL);
 }
