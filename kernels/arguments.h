@@ -24,6 +24,7 @@
  *                    is 8, ARF_VECTORS the packs of a thread)
  *   bt_reduce        ARF_SLICES
  *   bt_norm          ARF_SLICES
+ *   bt_single        ARF_FINALIZE ARF_SLICES [ARF_PREFETCH]              the form with one kernel
  *   ht               ARF_FINALIZE ARF_THREADS ARF_VECTORS        consumer_threads and so on; the
  *                    ARF_STAGES ARF_NORM_GROUPS ARF_NORM_ROWS    reduction warps are what is left
  *   finalize         ARF_ELEMENTS ARF_PREFETCH                   separate, unfused finalize
@@ -56,7 +57,8 @@
  *   bt_publish       ceil(M P / (T V)), V = packs a    1                 -          0
  *                    thread; finalize ceil(M H / (E T))
  *   bt_reduce        max(1, ceil(O / T))               1                 -          0
- *   bt_norm          M                                 1                 -          ARF_ROW_SHARED
+ *   bt_norm          M                                 c                 (1,c,1)    ARF_ROW_SHARED
+ *   bt_single        min(M, co-resident rows)          c                 (1,c,1)    ARF_ROW_SHARED
  *   ht               any that is co-resident           1                 -          ARF_HT_SHARED
  *   finalize         M                                 ceil(H / (E T))   -          0
  *   unfused_scatter  as bt_publish with V = 1          1                 -          0
@@ -76,7 +78,7 @@
  *
  *   ll        ll_publish, ll_collect        or  ll_single (a grid that is co-resident together with
  *             one block an SM of the next kernel; launched cooperatively when L > 1)
- *   bt        bt_publish, bt_reduce, bt_norm
+ *   bt        bt_publish, bt_reduce, bt_norm    or  bt_single (as ll_single)
  *   ht        ht (co-resident as ll_single, and cooperative when L > 1)
  *   unfused   [finalize, then with operands.input = the contribution scratch]
  *             unfused_scatter, unfused_reduce, unfused_norm

@@ -71,6 +71,11 @@
 #define KERNELS                                   \
     NUMBER("kernels", 1, 2, 2, NULL, STEPS(1, 2), \
            "2: publish, then collect; 1: one kernel that publishes all before it waits")
+#define BT_KERNELS                                                                       \
+    NUMBER("rms_cluster", 1, 16, 1, NULL, STEPS(1, 2, 3, 4, 5, 6, 7, 8),                 \
+           "blocks that normalise one token; of one kernel also those that publish it"), \
+        NUMBER("kernels", 1, 3, 3, NULL, STEPS(1, 3),                                    \
+               "3: publish, reduce, normalise; 1: one kernel of blocks of rms_threads")
 #define HT_SPLIT                                                                             \
     NUMBER("consumer_threads", 32, 928, 512, "consumer_threads",                             \
            STEPS(32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896),    \
@@ -107,15 +112,16 @@ static const arf_knob arfuse_ll_finalize[] = {ELEMENTS(4, "elements_per_thread")
 #define PUBLISH_VECTORS                                                                     \
     NUMBER("vectors_per_thread", 1, 64, 1, "publish_vectors_per_thread", STEPS(1, 2, 4, 8), \
            "packs a publishing thread handles")
-static const arf_knob arfuse_bt_allreduce[] = {THREADS(128, "publish_threads"), PUBLISH_VECTORS,
-                                               OWNER, REDUCE_AND_NORM(32),
-                                               PDL("collective.enable_pdl")};
+static const arf_knob arfuse_bt_allreduce[] = {
+    THREADS(128, "publish_threads"), PUBLISH_VECTORS, OWNER, REDUCE_AND_NORM(32), BT_KERNELS,
+    PDL("collective.enable_pdl")};
 static const arf_knob arfuse_bt_finalize[] = {ELEMENTS(8, "elements_per_thread"),
                                               THREADS(128, "threads"),
                                               PREFETCH(1),
                                               EARLY_SHARED,
                                               OWNER,
                                               REDUCE_AND_NORM(128),
+                                              BT_KERNELS,
                                               PDL("collective.enable_pdl")};
 
 /*
@@ -208,10 +214,11 @@ static const arf_knob public_ht_finalize[] = {PUBLIC_HT(6, 1, 2)};
 /* ---- tables ---------------------------------------------------------------------------------- */
 
 /* Raise a version when a knob of that protocol changes meaning, appears or goes. */
-#define TABLE(knobs)                                            \
-    {                                                           \
-        (int)(sizeof(knobs) / sizeof(knobs)[0]), knobs, 1, true \
+#define TABLE_OF(version, knobs)                                      \
+    {                                                                 \
+        (int)(sizeof(knobs) / sizeof(knobs)[0]), knobs, version, true \
     }
+#define TABLE(knobs) TABLE_OF(1, knobs)
 #define PUBLIC_TABLES                                                       \
     {                                                                       \
         [ARF_LL] = {TABLE(public_ll_allreduce), TABLE(public_ll_finalize)}, \
@@ -223,7 +230,7 @@ static const arf_knob_table tables[ARF_SETS][ARF_PROTOCOLS][ARF_PATTERNS] = {
     [ARF_SET_ARFUSE] =
         {
             [ARF_LL] = {TABLE(arfuse_ll_allreduce), TABLE(arfuse_ll_finalize)},
-            [ARF_BT] = {TABLE(arfuse_bt_allreduce), TABLE(arfuse_bt_finalize)},
+            [ARF_BT] = {TABLE_OF(2, arfuse_bt_allreduce), TABLE_OF(2, arfuse_bt_finalize)},
             [ARF_HT] = {TABLE(arfuse_ht_allreduce), TABLE(arfuse_ht_finalize)},
             [ARF_UNFUSED] = {TABLE(arfuse_unfused_allreduce), TABLE(arfuse_unfused_finalize)},
             [ARF_SEPARATE] = {[ARF_FINALIZE] = TABLE(arfuse_separate_finalize)},
@@ -279,13 +286,14 @@ arf_tuning arf_tuning_fallback(const arf_knob_table *table)
 
 bool arf_knob_read(const arf_knob_table *table, const arf_tuning *tuning, int knob)
 {
-    static const char *const publishing[] = {"elements_per_thread", "threads",
-                                             "release_before_store", "early_shared"};
+    static const char *const others[] = {"elements_per_thread",  "threads",
+                                         "release_before_store", "early_shared",
+                                         "vectors_per_thread",   "reduction_threads"};
     const int kernels = arf_knob_index(table, "kernels");
     if (kernels < 0 || tuning->value[kernels] != 1)
         return true;
-    for (size_t i = 0; i < sizeof publishing / sizeof *publishing; i++)
-        if (strcmp(publishing[i], table->knob[knob].name) == 0)
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(others[i], table->knob[knob].name) == 0)
             return false;
     return true;
 }

@@ -53,8 +53,8 @@ int32_t arf_knob_value(arf_set set, arf_protocol protocol, arf_pattern pattern,
 /* Every knob at its fallback. */
 arf_tuning arf_tuning_fallback(const arf_knob_table *table);
 
-/* False where no kernel of the tuning reads the knob: a single kernel (`kernels` 1) has no
- * publishing kernel to tune. */
+/* False where no kernel of the tuning reads the knob: a single kernel (`kernels` 1) has
+ * none that publishes or reduces alone. */
 bool arf_knob_read(const arf_knob_table *table, const arf_tuning *tuning, int knob);
 /* Knobs that nothing reads to their fallbacks: of tunings that launch the same, one. */
 void arf_tuning_settle(const arf_knob_table *table, arf_tuning *tuning);

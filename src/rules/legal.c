@@ -185,6 +185,12 @@ static bool check_owner(const arf_check *check)
     return true;
 }
 
+static bool check_bt_kernels(const arf_check *check)
+{
+    static const int32_t kernels[] = {3, 1, 0};
+    return arf_check_among(check, "kernels", kernels);
+}
+
 static bool check_bt(const arf_check *check)
 {
     static const int32_t powers[] = {1, 2, 4, 8, 0};
@@ -192,7 +198,7 @@ static bool check_bt(const arf_check *check)
         !arf_check_among(check, "vectors_per_thread", powers))
         return false;
     return check_publish(check) && arf_check_threads(check, "reduction_threads") &&
-           arf_check_threads(check, "rms_threads") && check_owner(check);
+           arf_check_threads(check, "rms_threads") && check_owner(check) && check_bt_kernels(check);
 }
 
 static bool check_host(const arf_check *check)

@@ -58,7 +58,7 @@ unfused='unfused, each rank a process'
 twin 'no re-arming' "$ll" gather.cuh '/arf_store\(at \+ i \* stride, ARF_SENTINEL_PACK\)/s/arf_store.*/(void)0;/'
 twin 'publish before the wait' "$ll" ll_publish.cu '/arf_grid_wait\(\);/d'
 twin 'trigger before the wait' "$ll" ll_publish.cu 's/^( *)arf_grid_wait\(\);/arf_grid_trigger(); arf_grid_wait();/'
-twin 're-arm the next generation' "$bt" bt_norm.cu \
+twin 're-arm the next generation' "$bt" bt_stages.cuh \
     's/arf_store\(at, ARF_SENTINEL_PACK\)/arf_store(team.peer[rank] + arf_bt_row(team, epoch + 1, token, pack), ARF_SENTINEL_PACK)/'
 twin 'no release' "$unfused" unfused.cuh 's/arf_send_release\(/arf_send_word(/; s/arf_count\(/arf_count_relaxed(/'
 ht='ht: two processes, between other protocols'

@@ -19,7 +19,7 @@ setup() {
     fi
     echo "$output"
     [ "$status" -eq 0 ]
-    for kernel in ll_publish ll_collect ll_single bt_publish bt_reduce bt_norm ht finalize unfused_scatter \
+    for kernel in ll_publish ll_collect ll_single bt_publish bt_reduce bt_norm bt_single ht finalize unfused_scatter \
         unfused_reduce unfused_norm library_reduce library_norm library_mark team_barrier order; do
         [[ $output == *"$kernel "*registers* ]]
     done

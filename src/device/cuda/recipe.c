@@ -138,6 +138,16 @@ static void make_bt(const plan_request *request, arf_recipe *recipe)
     bool slices = knob(request, "owner", 0) == 1;
     int elements = knob(request, "elements_per_thread", PACK_VALUES);
     int vectors = knob(request, "vectors_per_thread", 1);
+    int norm_threads = knob(request, "rms_threads", 1024),
+        cluster = knob(request, "rms_cluster", 1);
+    if (knob(request, "kernels", 3) == 1) {
+        arf_step *single = add(request, recipe, "bt_single", norm_threads);
+        gather(request, single);
+        define(single, "-DARF_SLICES=%d", slices);
+        finish_rows(request, single, cluster, 1);
+        single->waits = single->resident = true;
+        return;
+    }
     arf_step *publish = add(request, recipe, "bt_publish", knob(request, "threads", 128));
     gather(request, publish);
     define(publish, "-DARF_SLICES=%d", slices);
@@ -150,9 +160,9 @@ static void make_bt(const plan_request *request, arf_recipe *recipe)
     reduce->rule = ARF_GRID_OWNED;
     reduce->slices = slices;
     reduce->waits = true;
-    arf_step *norm = add(request, recipe, "bt_norm", knob(request, "rms_threads", 1024));
+    arf_step *norm = add(request, recipe, "bt_norm", norm_threads);
     define(norm, "-DARF_SLICES=%d", slices); /* who is missing depends on it */
-    finish_rows(request, norm, 1, 1);
+    finish_rows(request, norm, cluster, 1);
     norm->waits = true;
 }
 
@@ -247,10 +257,13 @@ static arfuse_status check_knobs(const plan_request *request, arf_error *error)
     if (lanes > request->shape->tp_size)
         return arf_fail(error, ARFUSE_NOT_SUPPORTED, "collect_lanes %d: more than the %d ranks",
                         lanes, request->shape->tp_size);
-    int cluster = knob(request, "collect_cluster", 1);
-    if (cluster < 1 || cluster > 16)
-        return arf_fail(error, ARFUSE_NOT_SUPPORTED,
-                        "collect_cluster %d: a cluster has 1 to 16 blocks", cluster);
+    static const char *const clusters[] = {"collect_cluster", "rms_cluster"};
+    for (size_t i = 0; i < sizeof clusters / sizeof clusters[0]; i++) {
+        int cluster = knob(request, clusters[i], 1);
+        if (cluster < 1 || cluster > 16)
+            return arf_fail(error, ARFUSE_NOT_SUPPORTED, "%s %d: a cluster has 1 to 16 blocks",
+                            clusters[i], cluster);
+    }
     int packs = request->shape->hidden_size / PACK_VALUES;
     if (knob(request, "owner", 0) == 1 && packs % request->shape->tp_size != 0)
         return arf_fail(error, ARFUSE_NOT_SUPPORTED,
