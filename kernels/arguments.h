@@ -180,7 +180,7 @@ typedef unsigned long long arf_word;
 /* Bits of arf_call.flags. */
 #define ARF_WEIGHTS_ARE_FP32 1u /* routing weights: fp32, else bf16 */
 #define ARF_SHARED_EARLY 2u     /* knob load_shared_expert_before_pdl */
-#define ARF_TRIGGER_EARLY 4u    /* knob publish_release_before_store: trigger, then store */
+#define ARF_TRIGGER_EARLY 4u    /* knob release_before_store: trigger, then gather and store */
 #define ARF_TRIGGER_NEVER 16u   /* what waits for peers: the next kernel starts behind its end */
 
 typedef struct arf_call {

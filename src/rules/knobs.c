@@ -46,9 +46,11 @@
     SWITCH("early_shared", 0, "load_shared_expert_before_pdl", NULL,                        \
            "read the shared-expert row before the grid-dependency wait: right only if its " \
            "producer had finished before the preceding kernel triggered")
-#define RELEASE_EARLY                                                       \
-    SWITCH("release_before_store", 0, "publish_release_before_store", BOTH, \
-           "trigger the dependent launch ahead of the remote stores")
+#define RELEASE_EARLY(published)                                                                 \
+    SWITCH(                                                                                      \
+        "release_before_store", 0, published, BOTH,                                              \
+        "trigger the dependent launch before anything is gathered or stored: the next kernel's " \
+        "start is hidden, but its blocks take their room earlier")
 #define COLLECT                                                                             \
     NUMBER("collect_cluster", 1, 16, 8, "collective.cluster_size",                          \
            STEPS(1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16), "blocks that collect one token"), \
@@ -97,7 +99,7 @@
 
 static const arf_knob arfuse_ll_allreduce[] = {ELEMENTS(8, "publish_elements_per_thread"),
                                                THREADS(128, "publish_threads"),
-                                               RELEASE_EARLY,
+                                               RELEASE_EARLY("publish_release_before_store"),
                                                COLLECT,
                                                KERNELS,
                                                PDL("collective.enable_pdl")};
@@ -105,6 +107,7 @@ static const arf_knob arfuse_ll_finalize[] = {ELEMENTS(4, "elements_per_thread")
                                               THREADS(128, "threads"),
                                               PREFETCH(10),
                                               EARLY_SHARED,
+                                              RELEASE_EARLY(NULL),
                                               COLLECT,
                                               KERNELS,
                                               PDL("collective.enable_pdl")};
@@ -112,13 +115,18 @@ static const arf_knob arfuse_ll_finalize[] = {ELEMENTS(4, "elements_per_thread")
 #define PUBLISH_VECTORS                                                                     \
     NUMBER("vectors_per_thread", 1, 64, 1, "publish_vectors_per_thread", STEPS(1, 2, 4, 8), \
            "packs a publishing thread handles")
-static const arf_knob arfuse_bt_allreduce[] = {
-    THREADS(128, "publish_threads"), PUBLISH_VECTORS, OWNER, REDUCE_AND_NORM(32), BT_KERNELS,
-    PDL("collective.enable_pdl")};
+static const arf_knob arfuse_bt_allreduce[] = {THREADS(128, "publish_threads"),
+                                               PUBLISH_VECTORS,
+                                               RELEASE_EARLY(NULL),
+                                               OWNER,
+                                               REDUCE_AND_NORM(32),
+                                               BT_KERNELS,
+                                               PDL("collective.enable_pdl")};
 static const arf_knob arfuse_bt_finalize[] = {ELEMENTS(8, "elements_per_thread"),
                                               THREADS(128, "threads"),
                                               PREFETCH(1),
                                               EARLY_SHARED,
+                                              RELEASE_EARLY(NULL),
                                               OWNER,
                                               REDUCE_AND_NORM(128),
                                               BT_KERNELS,
@@ -153,7 +161,7 @@ static const arf_knob arfuse_ht_finalize[] = {HT_SPLIT,   HT_PIPELINE(6, 1), HT_
 static const arf_knob arfuse_unfused_allreduce[] = {UNFUSED_THREADS};
 static const arf_knob arfuse_unfused_finalize[] = {THREADS(256, NULL), UNFUSED_THREADS};
 static const arf_knob arfuse_separate_finalize[] = {ELEMENTS(8, NULL), THREADS(128, NULL),
-                                                    PREFETCH(8)};
+                                                    PREFETCH(8), RELEASE_EARLY(NULL)};
 
 /* ---- arfuse-host: the protocols in C over shared memory -------------------------------------- */
 
@@ -181,9 +189,9 @@ static const arf_knob host_separate[] = {NUMBER("row_block", 8, 65536, 2048, NUL
 /* ---- the public sets: FlashInfer's kernels, and what SGLang and TokenSpeed make of them -------
  */
 
-static const arf_knob public_ll_allreduce[] = {ELEMENTS(8, "publish_elements_per_thread"),
-                                               THREADS(128, "publish_threads"), RELEASE_EARLY,
-                                               COLLECT, PDL("collective.enable_pdl")};
+static const arf_knob public_ll_allreduce[] = {
+    ELEMENTS(8, "publish_elements_per_thread"), THREADS(128, "publish_threads"),
+    RELEASE_EARLY("publish_release_before_store"), COLLECT, PDL("collective.enable_pdl")};
 static const arf_knob public_ll_finalize[] = {ELEMENTS(4, "elements_per_thread"),
                                               THREADS(128, "threads"),
                                               PREFETCH(10),
@@ -226,26 +234,27 @@ static const arf_knob public_ht_finalize[] = {PUBLIC_HT(6, 1, 2)};
         [ARF_HT] = {TABLE(public_ht_allreduce), TABLE(public_ht_finalize)}, \
     }
 
-static const arf_knob_table tables[ARF_SETS][ARF_PROTOCOLS][ARF_PATTERNS] = {
-    [ARF_SET_ARFUSE] =
-        {
-            [ARF_LL] = {TABLE(arfuse_ll_allreduce), TABLE(arfuse_ll_finalize)},
-            [ARF_BT] = {TABLE_OF(2, arfuse_bt_allreduce), TABLE_OF(2, arfuse_bt_finalize)},
-            [ARF_HT] = {TABLE(arfuse_ht_allreduce), TABLE(arfuse_ht_finalize)},
-            [ARF_UNFUSED] = {TABLE(arfuse_unfused_allreduce), TABLE(arfuse_unfused_finalize)},
-            [ARF_SEPARATE] = {[ARF_FINALIZE] = TABLE(arfuse_separate_finalize)},
-        },
-    [ARF_SET_HOST] =
-        {
-            [ARF_LL] = {TABLE(host_ll), TABLE(host_ll)},
-            [ARF_BT] = {TABLE(host_bt), TABLE(host_bt)},
-            [ARF_HT] = {TABLE(host_ht), TABLE(host_ht)},
-            [ARF_UNFUSED] = {TABLE(host_unfused), TABLE(host_unfused)},
-            [ARF_SEPARATE] = {[ARF_FINALIZE] = TABLE(host_separate)},
-        },
-    [ARF_SET_FLASHINFER] = PUBLIC_TABLES,
-    [ARF_SET_SGLANG] = PUBLIC_TABLES,
-    [ARF_SET_TOKENSPEED] = PUBLIC_TABLES,
+static const arf_knob_table tables[ARF_SETS][ARF_PROTOCOLS][ARF_PATTERNS] =
+    {
+        [ARF_SET_ARFUSE] =
+            {
+                [ARF_LL] = {TABLE_OF(2, arfuse_ll_allreduce), TABLE_OF(2, arfuse_ll_finalize)},
+                [ARF_BT] = {TABLE_OF(2, arfuse_bt_allreduce), TABLE_OF(2, arfuse_bt_finalize)},
+                [ARF_HT] = {TABLE(arfuse_ht_allreduce), TABLE(arfuse_ht_finalize)},
+                [ARF_UNFUSED] = {TABLE(arfuse_unfused_allreduce), TABLE(arfuse_unfused_finalize)},
+                [ARF_SEPARATE] = {[ARF_FINALIZE] = TABLE_OF(2, arfuse_separate_finalize)},
+            },
+        [ARF_SET_HOST] =
+            {
+                [ARF_LL] = {TABLE(host_ll), TABLE(host_ll)},
+                [ARF_BT] = {TABLE(host_bt), TABLE(host_bt)},
+                [ARF_HT] = {TABLE(host_ht), TABLE(host_ht)},
+                [ARF_UNFUSED] = {TABLE(host_unfused), TABLE(host_unfused)},
+                [ARF_SEPARATE] = {[ARF_FINALIZE] = TABLE(host_separate)},
+            },
+        [ARF_SET_FLASHINFER] = PUBLIC_TABLES,
+        [ARF_SET_SGLANG] = PUBLIC_TABLES,
+        [ARF_SET_TOKENSPEED] = PUBLIC_TABLES,
 };
 
 const arf_knob_table *arf_knobs(arf_set set, arf_protocol protocol, arf_pattern pattern)

@@ -86,14 +86,12 @@ static const int bt_reductions[ARF_PATTERNS][5] = {
  * 32, 993 instead of 1120 at 2048. The rule for other shapes: 384 is half the packs of that row,
  * two a thread; 512 at most, since LL's single kernel takes 80 registers a thread.
  *
- * LL finalize: the single kernel gathers the expert rows in the blocks that wait, which many tokens
- * pay for. K=8, us, one kernel and two, six blocks of 128 threads a row: 4.24 and 4.94 at 1 token,
- * 4.52 and 5.48 at 2, 5.71 and 6.04 at 4, 6.84 and 6.51 at 5, 8.09 and 8.03 at 8 (the samples
- * beside profiles/nvidia-h200-shared-gpu/tp8_h6144_k8_bf16.json).
+ * LL finalize: blocks that wait must not take room from those that gather (seed_ll).
  */
 static void want_many(seeding *at)
 {
     const int32_t threads = warps_for((at->packs + 1) / 2, 512);
+    set(at, "release_before_store", 0);
     if (at->plan.protocol == ARF_LL && at->pattern == ARF_FINALIZE) {
         set(at, "kernels", 2);
     } else if (at->plan.protocol == ARF_LL) {
@@ -102,6 +100,7 @@ static void want_many(seeding *at)
         set(at, "collect_lanes", 1);
         set(at, "collect_cluster", 1);
     } else {
+        set(at, "kernels", 3);
         set(at, "owner", 0);
         set(at, "threads", 128);
         set(at, "reduction_threads", warps_for(at->packs, bt_reductions[at->pattern][0]));
@@ -169,20 +168,28 @@ static void seed_ll_kernels(seeding *at, int kernels, int most)
 }
 
 /*
- * One kernel first: measured, allreduce, us, 3.7 instead of 4.3 at 1 token, 4.0 instead of 4.6 at
- * 2, 5.1 instead of 5.3 at 4, 6.1 instead of 6.6 at 6; finalize as want_many says.
+ * Allreduce: one kernel first. Measured, us, 3.7 instead of 4.3 at 1 token, 4.0 instead of 4.6 at
+ * 2, 5.1 instead of 5.3 at 4, 6.1 instead of 6.6 at 6.
+ *
+ * Finalize: two kernels, the second of which starts before the first gathers. K=10, us, so, with
+ * one kernel, and with two in a row: 4.50, 4.43 and 5.20 at 1 token, 4.79, 4.93 and 5.42 at
+ * 2, 5.73, 6.13 and 6.19 at 4; 8.56, 7.42 and 7.32 at 6.
  */
 static void seed_ll(seeding *at)
 {
+    const bool gathers = at->pattern == ARF_FINALIZE;
     for (int all = 0; all <= 1; all++)
-        for (int kernels = 1; kernels <= 2; kernels++)
+        for (int form = 0; form < 2; form++) {
+            const int kernels = gathers ? 2 - form : 1 + form;
+            set(at, "release_before_store", gathers && kernels == 2);
             seed_ll_kernels(at, kernels, all ? INT32_MAX : 1);
+        }
     arf_plan two = at->seeds->count > 0 ? at->seeds->plan[0] : at->plan;
     for (int i = at->seeds->count - 1; i >= 0; i--) /* what follows publishes by itself */
         if (of(at, &at->seeds->plan[i], "kernels") == 2)
             two = at->seeds->plan[i];
     at->plan = two;
-    set(at, "release_before_store", 1);
+    set(at, "release_before_store", !of(at, &two, "release_before_store"));
     add(at);
     at->plan = two;
     prefetch(at, false);
@@ -195,17 +202,50 @@ static void seed_ll(seeding *at)
 
 /* ---- BT -------------------------------------------------------------------------------------- */
 
+/*
+ * One kernel: rows in 1 to 8 blocks, a pack or two a thread, whole tokens or slices. Measured, us,
+ * slices, blocks of 384 threads, one and two a row, beside the best of three kernels:
+ * allreduce 5.0, 4.6 and 4.8 at 1 token, 5.4, 5.0 and 5.2 at 4, 5.5, 5.3 and 5.5 at 8, 5.7, 6.9
+ * and 6.0 at 10, 8.9, 9.6 and 9.1 at 24; finalize (K=10) 7.4, 6.3 and 6.4 at 4, 7.7, 6.8 and 7.1 at
+ * 8, 7.9, 9.5 and 7.7 at 10, 13.4, 13.5 and 12.1 at 24.
+ */
+static void seed_bt_single(seeding *at)
+{
+    const struct {
+        int parts, blocks; /* a block's threads are the packs over `parts` */
+    } shapes[] = {{2, 1}, {2, 2}, {3, 3}, {6, 6}, {8, 8}};
+    arf_plan three = at->plan;
+    set(at, "kernels", 1);
+    prefetch(at, true);
+    for (int owner = 1; owner >= 0; owner--)
+        for (int shape = 0; shape < LENGTH(shapes); shape++) {
+            set(at, "owner", owner);
+            set(at, "rms_threads",
+                warps_for((at->packs + shapes[shape].parts - 1) / shapes[shape].parts, 512));
+            set(at, "rms_cluster", shapes[shape].blocks);
+            add(at);
+        }
+    at->plan = three;
+}
+
 /* Slices, so that every rank owns a part of few tokens. Measured, allreduce, us: 5.0 instead of 6.2
- * at 1 token, 5.7 instead of 6.7 at 8, 7.1 instead of 8.0 at 16, 11.3 instead of 11.7 at 32. */
+ * at 1 token, 5.7 instead of 6.7 at 8, 7.1 instead of 8.0 at 16, 11.3 instead of 11.7 at 32.
+ * Finalize, publishing released early: 6.6 instead of 7.0 at 6 tokens, 7.1 instead of 7.4 at 8, and
+ * with 128 reducing and half as many norm threads 7.7 instead of 8.1 at 10. */
 static void seed_bt_slices(seeding *at, int norm_threads)
 {
-    set(at, "rms_threads", norm_threads);
     set(at, "owner", 1);
-    set(at, "reduction_threads", 32);
     set(at, "elements_per_thread", 8);
     set(at, "vectors_per_thread", 1);
-    set(at, "threads", 256);
-    add(at);
+    set(at, "threads", at->pattern == ARF_ALLREDUCE ? 256 : 128);
+    prefetch(at, true);
+    for (int release = 1; release >= 0; release--)
+        for (int few = 1; few >= 0; few--) {
+            set(at, "release_before_store", release);
+            set(at, "reduction_threads", few ? 32 : 128);
+            set(at, "rms_threads", few ? norm_threads : warps_for((at->packs + 1) / 2, 1024));
+            add(at);
+        }
 }
 
 static void seed_bt(seeding *at)
@@ -219,8 +259,13 @@ static void seed_bt(seeding *at)
      * exactly. */
     const int norms[] = {at->packs > 448 ? 1024 : warps_for(at->packs, 1024),
                          warps_for(at->packs, 1024), warps_for((at->packs + 1) / 2, 1024)};
-    if (at->problem->set == ARF_SET_ARFUSE && at->pattern == ARF_ALLREDUCE)
-        seed_bt_slices(at, norms[0]);
+    if (at->problem->set == ARF_SET_ARFUSE) {
+        if (at->pattern == ARF_ALLREDUCE)
+            seed_bt_single(at);
+        seed_bt_slices(at, norms[1]);
+        if (at->pattern == ARF_FINALIZE)
+            seed_bt_single(at);
+    }
     for (int norm = 0; norm < LENGTH(norms); norm++)
         for (int owner = 0; owner <= 1; owner++)
             for (int reduction = 0; reduction < LENGTH(bt_reductions[0]); reduction++)
@@ -332,15 +377,20 @@ static void seed_unfused(seeding *at)
 static void seed_separate(seeding *at)
 {
     /* Finalizes as BT's publishing kernel does, with nobody to send to: its presets, then other
-     * blocks of whole packs. */
+     * blocks of whole packs. Measured, {8, 128}, K=10, us, released early and not: 5.2 and 5.7 at 1
+     * token, 7.2 and 7.8 at 4, 9.0 and 9.0 at 8, 14.6 and 15.0 at 24. */
     static const publish publishes[] = {{8, 128}, {4, 128}, {2, 256}, {8, 256}, {8, 64}};
-    for (int p = 0; p < LENGTH(publishes); p++)
-        for (int all = 1; all >= 0; all--) {
-            set(at, "elements_per_thread", publishes[p].elements);
-            set(at, "threads", publishes[p].threads);
-            prefetch(at, all);
-            add(at);
-        }
+    for (int release = 1; release >= 0; release--)
+        for (int p = 0; p < LENGTH(publishes); p++)
+            for (int all = 1; all >= 0; all--) {
+                if (!release && !all)
+                    continue;
+                set(at, "release_before_store", release);
+                set(at, "elements_per_thread", publishes[p].elements);
+                set(at, "threads", publishes[p].threads);
+                prefetch(at, all);
+                add(at);
+            }
 }
 
 /* The host's knobs are few: the defaults, then each ladder alone. */
@@ -408,7 +458,7 @@ bool arf_first_seed(const arf_problem *problem, arf_pattern pattern, arf_protoco
 int64_t arf_many_from(arf_pattern pattern, arf_protocol protocol)
 {
     if (protocol == ARF_BT)
-        return 32;
+        return pattern == ARF_ALLREDUCE ? 32 : 12;
     return pattern == ARF_ALLREDUCE ? 8 : 5;
 }
 

@@ -74,10 +74,10 @@ static void default_routes_are_the_stated_rule(void **state)
     static const struct {
         arf_protocol protocol;
         int64_t bound;
-    } rule[] = {{ARF_LL, 4}, {ARF_LL, 16}, {ARF_BT, 31}, {ARF_BT, 1024}, {ARF_HT, 8192}};
-    assert_int_equal(routes.count, 5);
+    } rule[] = {{ARF_LL, 4}, {ARF_LL, 16}, {ARF_BT, 1024}, {ARF_HT, 8192}};
+    assert_int_equal(routes.count, 4);
     assert_int_equal(routes.min_tokens, 1);
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 4; i++) {
         assert_int_equal(routes.route[i].plan.protocol, rule[i].protocol);
         assert_int_equal(routes.route[i].max_tokens, rule[i].bound);
     }
@@ -91,16 +91,16 @@ static void default_routes_are_the_stated_rule(void **state)
     /* Without HT, BT takes its range. */
     problem.shape.hidden_size = 2880;
     arf_default_routes(&problem, ARF_FINALIZE, 100000, &routes);
-    assert_int_equal(routes.count, 4);
-    assert_int_equal(routes.route[3].plan.protocol, ARF_BT);
-    assert_int_equal(routes.route[3].max_tokens, 8192);
+    assert_int_equal(routes.count, 3);
+    assert_int_equal(routes.route[2].plan.protocol, ARF_BT);
+    assert_int_equal(routes.route[2].max_tokens, 8192);
     /* ... whether the shape or the device lacks it. */
     problem.shape.hidden_size = 6144;
     problem.lacks = 1u << ARF_HT;
     arf_default_routes(&problem, ARF_FINALIZE, 100000, &routes);
-    assert_int_equal(routes.count, 4);
-    assert_int_equal(routes.route[3].plan.protocol, ARF_BT);
-    assert_int_equal(routes.route[3].max_tokens, 8192);
+    assert_int_equal(routes.count, 3);
+    assert_int_equal(routes.route[2].plan.protocol, ARF_BT);
+    assert_int_equal(routes.route[2].max_tokens, 8192);
     problem.lacks = 0;
     /* A dense model finalizes nothing. */
     problem.shape.top_k = 0;
@@ -229,23 +229,25 @@ static void many_tokens_have_tunings_of_their_own(void **state)
         assert_int_equal(knob_of(&bt.plan, ARF_ALLREDUCE, "rms_threads"), rule[i].threads);
         assert_int_equal(knob_of(&bt.plan, ARF_ALLREDUCE, "vectors_per_thread"), 4);
         assert_int_equal(knob_of(&bt.plan, ARF_ALLREDUCE, "owner"), 0);
-        /* Finalize: BT's norm is the same kernel; LL has two kernels then, and blocks as before. */
+        /* Finalize: BT's norm is the same kernel; LL's second kernel starts later then. */
         arf_default_routes(&problem, ARF_FINALIZE, 1024, &routes);
-        assert_int_equal(routes.count, 4);
+        assert_int_equal(routes.count, 3);
         const arf_plan *few = &routes.route[0].plan, *many = &routes.route[1].plan;
         assert_int_equal(routes.route[0].max_tokens, 4);
-        assert_int_equal(knob_of(few, ARF_FINALIZE, "kernels"), 1);
+        assert_int_equal(knob_of(few, ARF_FINALIZE, "kernels"), 2);
+        assert_int_equal(knob_of(few, ARF_FINALIZE, "release_before_store"), 1);
         assert_int_equal(routes.route[1].max_tokens, 16);
         assert_int_equal(knob_of(many, ARF_FINALIZE, "kernels"), 2);
+        assert_int_equal(knob_of(many, ARF_FINALIZE, "release_before_store"), 0);
         assert_int_equal(knob_of(many, ARF_FINALIZE, "collect_cluster"),
                          knob_of(few, ARF_FINALIZE, "collect_cluster"));
-        assert_int_equal(knob_of(&routes.route[3].plan, ARF_FINALIZE, "rms_threads"),
+        assert_int_equal(knob_of(&routes.route[2].plan, ARF_FINALIZE, "rms_threads"),
                          rule[i].threads);
         /* The tuner races them. */
         assert_true(is_seed(&problem, ARF_ALLREDUCE, &ll.plan));
         assert_true(is_seed(&problem, ARF_ALLREDUCE, &bt.plan));
         assert_true(is_seed(&problem, ARF_FINALIZE, many));
-        assert_true(is_seed(&problem, ARF_FINALIZE, &routes.route[3].plan));
+        assert_true(is_seed(&problem, ARF_FINALIZE, &routes.route[2].plan));
     }
 }
 
@@ -277,9 +279,11 @@ static void what_was_measured_stands_first(void **state)
          "collect_lanes=1 collect_threads=128 kernels=1"},
         {6144, ARF_LL, ARF_FINALIZE,
          "elements_per_thread=4 threads=128 prefetch_group=10 early_shared=false "
-         "collect_cluster=6 collect_lanes=1 collect_threads=128 kernels=1"},
+         "release_before_store=true collect_cluster=6 collect_lanes=1 collect_threads=128 "
+         "kernels=2"},
         {6144, ARF_BT, ARF_ALLREDUCE,
-         "threads=256 vectors_per_thread=1 owner=1 reduction_threads=32 rms_threads=1024"},
+         "threads=128 vectors_per_thread=1 release_before_store=false owner=1 "
+         "reduction_threads=32 rms_threads=384 rms_cluster=1 kernels=1"},
         {6144, ARF_HT, ARF_ALLREDUCE,
          "consumer_threads=192 vectors_per_thread=4 stages=2 reduction_warps=4 shards=8 "
          "rms_token_groups=2 rms_pipeline_stages=1"},
@@ -293,7 +297,8 @@ static void what_was_measured_stands_first(void **state)
          "consumer_threads=224 vectors_per_thread=4 stages=2 reduction_warps=1 shards=8 "
          "rms_token_groups=1"},
         /* 2872 / 8 packs do not cut into 8 slices */
-        {2872, ARF_BT, ARF_ALLREDUCE, "threads=128 vectors_per_thread=1 owner=0"},
+        {2872, ARF_BT, ARF_ALLREDUCE,
+         "threads=128 vectors_per_thread=1 release_before_store=false owner=0"},
         {6144, ARF_UNFUSED, ARF_ALLREDUCE, "rms_threads=256"},
     };
     for (size_t i = 0; i < sizeof first / sizeof *first; i++) {

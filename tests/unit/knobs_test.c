@@ -90,7 +90,7 @@ static void sets_lack_what_they_do_not_have(void **state)
     assert_false(arf_knobs(ARF_SET_ARFUSE, ARF_SEPARATE, ARF_ALLREDUCE)->supported);
     assert_true(arf_knobs(ARF_SET_HOST, ARF_SEPARATE, ARF_FINALIZE)->supported);
     assert_int_equal(arf_protocol_version(ARF_SET_SGLANG, ARF_SEPARATE), 0);
-    assert_int_equal(arf_protocol_version(ARF_SET_ARFUSE, ARF_SEPARATE), 1);
+    assert_int_equal(arf_protocol_version(ARF_SET_ARFUSE, ARF_SEPARATE), 2);
 }
 
 static void text_names_every_knob(void **state)

@@ -91,7 +91,7 @@ static void tuning_versions_count_where_they_are_used(void **state)
     assert_true(arf_profile_matches(profile, &key, reason));
     profile->version[ARF_BT] = 7;
     assert_false(arf_profile_matches(profile, &key, reason));
-    assert_string_equal(reason, "tuning version of bt is 7, the kernels here have 1");
+    assert_string_equal(reason, "tuning version of bt is 7, the kernels here have 2");
     arf_profile_free(profile);
 }
 

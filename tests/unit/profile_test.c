@@ -326,7 +326,7 @@ static void the_digest_is_of_what_runs(void **state)
     CHANGES(route->plan.transport = ARF_MULTICAST_STORE, route->plan.transport = ARF_UNICAST);
     CHANGES(profile->shape.top_k = 8, profile->shape.top_k = 10);
     CHANGES(profile->shape.residual = ARF_OFF, profile->shape.residual = ARF_ON);
-    CHANGES(profile->version[ARF_LL] = 2, profile->version[ARF_LL] = 1);
+    CHANGES(profile->version[ARF_LL] = 3, profile->version[ARF_LL] = 2);
     CHANGES(profile->routes[0].count--, profile->routes[0].count++);
     arf_profile_free(profile);
 }

@@ -107,6 +107,13 @@ static void gather(const plan_request *request, arf_step *step)
         step->flags |= ARF_SHARED_EARLY;
 }
 
+/* Of a kernel that publishes and waits for nobody. */
+static void release(const plan_request *request, arf_step *step)
+{
+    if (knob(request, "release_before_store", 0))
+        step->flags |= ARF_TRIGGER_EARLY;
+}
+
 static void make_ll(const plan_request *request, arf_recipe *recipe)
 {
     int collect_threads = knob(request, "collect_threads", 128);
@@ -125,8 +132,7 @@ static void make_ll(const plan_request *request, arf_recipe *recipe)
     gather(request, publish);
     define(publish, "-DARF_ELEMENTS=%d", elements);
     publish->parts = parts_of(request, publish, elements);
-    if (knob(request, "release_before_store", 0))
-        publish->flags |= ARF_TRIGGER_EARLY;
+    release(request, publish);
     arf_step *collect = add(request, recipe, "ll_collect", collect_threads);
     define(collect, "-DARF_RANK_LANES=%d", lanes);
     finish_rows(request, collect, cluster, lanes);
@@ -155,6 +161,7 @@ static void make_bt(const plan_request *request, arf_recipe *recipe)
     define(publish, "-DARF_VECTORS=%d", vectors);
     publish->rule = ARF_GRID_VALUES;
     publish->values = publish->threads * elements * vectors;
+    release(request, publish);
     arf_step *reduce = add(request, recipe, "bt_reduce", knob(request, "reduction_threads", 128));
     define(reduce, "-DARF_SLICES=%d", slices);
     reduce->rule = ARF_GRID_OWNED;
@@ -201,6 +208,7 @@ static void make_finalize(const plan_request *request, arf_recipe *recipe)
     gather(request, finalize);
     define(finalize, "-DARF_ELEMENTS=%d", elements);
     finalize->parts = parts_of(request, finalize, elements);
+    release(request, finalize);
 }
 
 static void make_unfused(const plan_request *request, arf_recipe *recipe)
