@@ -188,8 +188,8 @@ void gpu_set(arf_plan *plan, arf_pattern pattern, const char *knob, int value)
 
 arf_plan gpu_form(const arf_shape *shape, int index, arf_pattern *pattern)
 {
-    enum { HT_FORM = 11 }; /* from here on */
-    static const arf_protocol protocols[] = {ARF_LL, ARF_LL,      ARF_BT,
+    enum { HT_FORM = 13 }; /* from here on */
+    static const arf_protocol protocols[] = {ARF_LL, ARF_LL,      ARF_BT,      ARF_BT,
                                              ARF_BT, ARF_UNFUSED, ARF_SEPARATE};
     if (index >= HT_FORM) {
         arf_plan ht = {0};
@@ -200,8 +200,12 @@ arf_plan gpu_form(const arf_shape *shape, int index, arf_pattern *pattern)
     const int form = index / ARF_PATTERNS;
     *pattern = protocols[form] == ARF_SEPARATE ? ARF_FINALIZE : (arf_pattern)(index % ARF_PATTERNS);
     arf_plan plan = gpu_plan(protocols[form], *pattern);
-    gpu_set(&plan, *pattern, "kernels", form == 1 ? 1 : 2);
+    if (form == 1 || form == 4)
+        gpu_set(&plan, *pattern, "kernels", 1);
     gpu_set(&plan, *pattern, "owner", form == 3);
+    gpu_set(&plan, *pattern, "release_before_store", form == 3);
+    if (protocols[form] == ARF_BT)
+        gpu_set(&plan, *pattern, "rms_threads", 512);
     return plan;
 }
 

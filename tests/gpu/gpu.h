@@ -48,7 +48,7 @@ arf_plan gpu_plan(arf_protocol protocol, arf_pattern pattern);
 bool gpu_ht_plan(const arf_shape *shape, arf_pattern pattern, int which, arf_plan *plan);
 void gpu_set(arf_plan *plan, arf_pattern pattern, const char *knob, int value);
 /* Every protocol and pattern, and its larger choices: number `index`, for a shape that has HT. */
-enum { GPU_FORMS = 15 };
+enum { GPU_FORMS = 17 };
 arf_plan gpu_form(const arf_shape *shape, int index, arf_pattern *pattern);
 /* Prepares a launch's plan, and for a separate finalize the LL allreduce behind it. */
 arfuse_status gpu_prepare(arf_cuda_space *space, const arf_plan *plan, arf_launch *launch,

@@ -26,8 +26,8 @@ enum {
     RANKS = 8,
     TOP_K = 8,
     MOST_TOKENS = 4,
-    HT_PLAN = 9, /* from here on, but for the last */
-    PLANS = 12,
+    HT_PLAN = 11, /* from here on, but for the last */
+    PLANS = 14,
     SEQUENCES = 16,
     CALLS = 64 /* of a sequence */
 };
@@ -74,7 +74,7 @@ static arf_plan small_ht(arf_pattern pattern)
 
 static arf_plan plan_of(int index, arf_pattern *pattern)
 {
-    static const arf_protocol protocols[] = {ARF_LL, ARF_LL, ARF_BT, ARF_BT, ARF_UNFUSED};
+    static const arf_protocol protocols[] = {ARF_LL, ARF_LL, ARF_BT, ARF_BT, ARF_BT, ARF_UNFUSED};
     *pattern = (arf_pattern)(index % ARF_PATTERNS);
     if (index == PLANS - 1) { /* in place of unfused finalize, which is its first part anyway */
         *pattern = ARF_FINALIZE;
@@ -88,9 +88,12 @@ static arf_plan plan_of(int index, arf_pattern *pattern)
     if (index == PLANS)
         *pattern = ARF_ALLREDUCE;
     arf_plan plan = gpu_plan(protocols[form], *pattern);
-    gpu_set(&plan, *pattern, "kernels", form == 1 ? 1 : 2);
+    if (form == 1 || form == 4)
+        gpu_set(&plan, *pattern, "kernels", 1);
     gpu_set(&plan, *pattern, "owner", form == 3);
+    gpu_set(&plan, *pattern, "release_before_store", form == 3);
     gpu_set(&plan, *pattern, "collect_cluster", 4);
+    gpu_set(&plan, *pattern, "rms_cluster", form == 4 ? 2 : 1);
     gpu_set(&plan, *pattern, "rms_threads", 256);
     return plan;
 }

@@ -10,9 +10,13 @@ arf_plan peer_form(int index, arf_pattern *pattern, const char **name)
         arf_protocol protocol;
         int kernels, owner;
         const char *name;
-    } forms[PEER_FORMS / 2] = {{ARF_LL, 2, 0, "ll"},           {ARF_LL, 1, 0, "ll, one kernel"},
-                               {ARF_BT, 0, 0, "bt"},           {ARF_BT, 0, 1, "bt by slices"},
-                               {ARF_UNFUSED, 0, 0, "unfused"}, {ARF_HT, 0, 0, "ht"}};
+    } forms[PEER_FORMS / 2] = {{ARF_LL, 2, 0, "ll"},
+                               {ARF_LL, 1, 0, "ll, one kernel"},
+                               {ARF_BT, 3, 0, "bt"},
+                               {ARF_BT, 3, 1, "bt by slices"},
+                               {ARF_UNFUSED, 0, 0, "unfused"},
+                               {ARF_HT, 0, 0, "ht"},
+                               {ARF_BT, 1, 0, "bt, one kernel"}};
     *pattern = (arf_pattern)(index % 2);
     *name = forms[index / 2].name;
     if (index == 7) { /* slices are tested by the other pattern; separate has no other */
@@ -26,6 +30,10 @@ arf_plan peer_form(int index, arf_pattern *pattern, const char **name)
     }
     gpu_set(&plan, *pattern, "kernels", forms[index / 2].kernels);
     gpu_set(&plan, *pattern, "owner", forms[index / 2].owner);
+    if (forms[index / 2].kernels == 1) { /* of BT: a pack a thread */
+        gpu_set(&plan, *pattern, "rms_threads", 256);
+        gpu_set(&plan, *pattern, "rms_cluster", PEER_HIDDEN / 8 / 256);
+    }
     return plan;
 }
 

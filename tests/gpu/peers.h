@@ -5,7 +5,7 @@
 
 #include "gpu/gpu.h"
 
-enum { PEER_HIDDEN = 6144, PEER_TOP_K = 10, PEER_TOKENS = 33, PEER_FORMS = 12 };
+enum { PEER_HIDDEN = 6144, PEER_TOP_K = 10, PEER_TOKENS = 33, PEER_FORMS = 14 };
 
 typedef struct peer {
     arf_team team;

@@ -17,7 +17,7 @@ static const arf_switch switches[][3] = {{ARF_ON, ARF_ON, ARF_ON},
                                          {ARF_ON, ARF_ON, ARF_OFF},
                                          {ARF_OFF, ARF_OFF, ARF_OFF}};
 
-enum form { LL_TWO_KERNELS, LL_ONE_KERNEL, BT, UNFUSED, SEPARATE, HT, FORMS };
+enum form { LL_TWO_KERNELS, LL_ONE_KERNEL, BT, BT_ONE_KERNEL, UNFUSED, SEPARATE, HT, FORMS };
 #define TUNINGS 8 /* 0: every knob at its fallback; the others drawn */
 
 enum factor { HIDDEN, RANKS, TOP_K, SWITCHES, PATTERN, TOKENS, FORM, TUNING, KIND, GRAPH, FACTORS };
@@ -41,6 +41,7 @@ static const struct {
     {"owner", 2, {0, 1}},
     {"reduction_threads", 4, {32, 64, 128, 512}},
     {"rms_threads", 4, {128, 256, 512, 1024}},
+    {"rms_cluster", 5, {1, 2, 3, 6, 8}},
     {"enable_pdl", 2, {0, 1}},
 };
 
@@ -57,7 +58,7 @@ static arf_shape shape_of(const pairwise_choice *choice)
 
 static arf_plan plan_of(const pairwise_choice *choice, uint64_t seed)
 {
-    static const arf_protocol protocols[FORMS] = {ARF_LL,      ARF_LL,       ARF_BT,
+    static const arf_protocol protocols[FORMS] = {ARF_LL,      ARF_LL,       ARF_BT, ARF_BT,
                                                   ARF_UNFUSED, ARF_SEPARATE, ARF_HT};
     arf_pattern pattern = (arf_pattern)choice->level[PATTERN];
     int form = choice->level[FORM], tuning = choice->level[TUNING];
@@ -76,7 +77,8 @@ static arf_plan plan_of(const pairwise_choice *choice, uint64_t seed)
     for (size_t i = 0; tuning > 0 && i < sizeof ladders / sizeof ladders[0]; i++)
         gpu_set(&plan, pattern, ladders[i].knob,
                 ladders[i].value[gpu_pick(&state, ladders[i].values)]);
-    gpu_set(&plan, pattern, "kernels", form == LL_ONE_KERNEL ? 1 : 2);
+    if (form == LL_ONE_KERNEL || form == BT_ONE_KERNEL)
+        gpu_set(&plan, pattern, "kernels", 1);
     return plan;
 }
 
