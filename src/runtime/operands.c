@@ -146,73 +146,50 @@ arfuse_status arf_take_operands(const arfuse_workspace *workspace, arf_pattern p
 
 /* ---- checking -------------------------------------------------------------------------------- */
 
-enum { MOST_TENSORS = 9 };
+/* Bytes of each tensor of a rank that a call looks at; 0: it does not. */
+typedef struct extents {
+    uintptr_t input, routed, weights, indices, shared, residual, gamma, residual_out, norm_out;
+    uintptr_t weight; /* of one of them */
+    bool sum_alone;
+} extents;
 
-/* What a call asks of a tensor that it looks at. */
-typedef struct tensor {
-    const char *name;
-    size_t offset;       /* of its address in arfuse_operands */
-    uintptr_t bytes;     /* 1 or more */
-    uintptr_t unaligned; /* bits that an address must not have */
-    uintptr_t least;     /* address: 1 where it is needed, and NULL is below */
-    bool same[2];        /* an input: may be exactly the same as each of the outputs */
-} tensor;
+/*
+ * The rules, once for looking (is_clean, on every launch) and once for naming what is wrong:
+ * X(input, its alignment, may it be exactly residual_out, may it be exactly norm_out).
+ */
+#define INPUTS_OF_ALLREDUCE(X) X(input, TENSOR_ALIGNMENT, call->sum_alone, true)
+#define INPUTS_OF_FINALIZE(X)                 \
+    X(routed, TENSOR_ALIGNMENT, false, false) \
+    X(weights, call->weight, false, false)    \
+    X(indices, sizeof(int32_t), false, false) \
+    X(shared, TENSOR_ALIGNMENT, false, false)
+#define INPUTS_OF_BOTH(X)                      \
+    X(residual, TENSOR_ALIGNMENT, true, false) \
+    X(gamma, TENSOR_ALIGNMENT, false, false)
 
-/* Every launch looks at the tensors of every rank it hosts, so what is the same for all ranks is
- * worked out once. Inputs come first, then residual_out and, where there is a norm, norm_out. */
-typedef struct demand {
-    tensor of[MOST_TENSORS];
-    int count, inputs;
-} demand;
-
-static tensor *ask(demand *call, const char *name, size_t offset, int64_t bytes, int alignment)
-{
-    tensor *t = &call->of[call->count];
-    *t = (tensor){.name = name,
-                  .offset = offset,
-                  .bytes = (uintptr_t)bytes,
-                  .unaligned = (uintptr_t)alignment - 1,
-                  .least = 1};
-    call->count += bytes > 0; /* else not looked at, and the next one takes its place */
-    return t;
-}
-#define ASK(call, field, bytes, alignment) \
-    ask(call, #field, offsetof(arfuse_operands, field), bytes, alignment)
-
-static void make_demand(const arfuse_workspace *workspace, arf_pattern pattern, int64_t tokens,
-                        bool sum_alone, const arfuse_operands *set, demand *call)
+static extents measure(const arfuse_workspace *workspace, arf_pattern pattern, int64_t tokens,
+                       bool sum_alone, const arfuse_operands *set)
 {
     const arf_shape *shape = &workspace->space->spec.shape;
+    const bool finalize = pattern == ARF_FINALIZE;
     const bool norm = shape->rms_norm == ARF_ON && !sum_alone;
-    const int64_t row = tokens > 0 ? (int64_t)shape->hidden_size * 2 : 0, rows = tokens * row;
-    const int64_t slots = tokens * shape->top_k;
-    const int weight = set->weights_type == ARFUSE_WEIGHTS_FP32 ? 4 : 2;
-    call->count = 0;
-    if (pattern == ARF_ALLREDUCE) {
-        tensor *input = ASK(call, input, rows, TENSOR_ALIGNMENT);
-        input->same[0] = sum_alone;
-        input->same[1] = true;
-    } else {
-        ASK(call, routed, set->routed_rows * row, TENSOR_ALIGNMENT);
-        ASK(call, weights, slots * weight, weight);
-        ASK(call, indices, slots * 4, 4);
-        ASK(call, shared, shape->shared_expert == ARF_ON ? rows : 0, TENSOR_ALIGNMENT);
-    }
-    tensor *residual =
-        ASK(call, residual, shape->residual == ARF_ON && !sum_alone ? rows : 0, TENSOR_ALIGNMENT);
-    residual->same[0] = true;
-    ASK(call, gamma, norm ? row : 0, TENSOR_ALIGNMENT);
-    call->inputs = call->count;
-    /* Without the norm the sum is all that there is. */
-    ASK(call, residual_out, rows, TENSOR_ALIGNMENT)->least = !norm;
-    ASK(call, norm_out, norm ? rows : 0, TENSOR_ALIGNMENT);
-}
-
-static uintptr_t address_of(const arfuse_operands *set, const tensor *t)
-{
-    const void *data;
-    memcpy(&data, (const char *)set + t->offset, sizeof data);
-    return (uintptr_t)data;
+    const uintptr_t row = tokens > 0 ? (uintptr_t)shape->hidden_size * 2 : 0;
+    const uintptr_t rows = (uintptr_t)tokens * row;
+    const uintptr_t slots = (uintptr_t)tokens * (uintptr_t)shape->top_k;
+    const uintptr_t weight = set->weights_type == ARFUSE_WEIGHTS_FP32 ? 4 : 2;
+    return (extents){
+        .input = finalize ? 0 : rows,
+        .routed = finalize ? (uintptr_t)set->routed_rows * row : 0,
+        .weights = finalize ? slots * weight : 0,
+        .indices = finalize ? slots * sizeof(int32_t) : 0,
+        .shared = finalize && shape->shared_expert == ARF_ON ? rows : 0,
+        .residual = shape->residual == ARF_ON && !sum_alone ? rows : 0,
+        .gamma = norm ? row : 0,
+        .residual_out = rows,
+        .norm_out = norm ? rows : 0,
+        .weight = weight,
+        .sum_alone = sum_alone,
+    };
 }
 
 /* One comparison, modulo 2^64: the distance lies in (-bytes of a, bytes of b). */
@@ -221,57 +198,99 @@ static bool overlap(uintptr_t a, uintptr_t a_bytes, uintptr_t b, uintptr_t b_byt
     return a + (a_bytes - 1) - b < a_bytes + b_bytes - 1;
 }
 
-/* Nearly always nothing is wrong with the tensors of a rank. False: look closer. NULL is far from
- * every tensor, or is taken for a neighbour here and looked at again. */
-static bool is_clean(const demand *call, const arfuse_operands *set)
+/* Of an input at `at`, beside outputs of `rows` bytes at x and y. */
+static inline bool is_fine(uintptr_t at, uintptr_t bytes, uintptr_t alignment, bool same_x,
+                           bool same_y, uintptr_t x, uintptr_t y, uintptr_t rows)
 {
-    const tensor *out = &call->of[call->inputs];
-    const bool norm = call->count - call->inputs == 2;
-    const uintptr_t rows = out[0].bytes;
-    const uintptr_t x = address_of(set, &out[0]), y = norm ? address_of(set, &out[1]) : 0;
-    if (((x | y) & out[0].unaligned) != 0 || x < out[0].least || (norm && y < out[1].least) ||
-        overlap(x, rows, y, rows))
-        return false;
-    for (const tensor *t = call->of; t < out; t++) {
-        const uintptr_t at = address_of(set, t);
-        if ((at & t->unaligned) != 0 || at < t->least ||
-            (overlap(at, t->bytes, x, rows) && !(t->same[0] && at == x)) ||
-            (overlap(at, t->bytes, y, rows) && !(t->same[1] && at == y)))
-            return false;
-    }
-    return true;
+    return (at & (alignment - 1)) == 0 && (at != 0 || bytes == 0) &&
+           (!overlap(at, bytes, x, rows) || (same_x && at == x)) &&
+           (!overlap(at, bytes, y, rows) || (same_y && at == y));
 }
 
-/* `out` may be exactly the tensor `t`; nothing may overlap in part. */
-static bool may_be_same(const demand *call, int out, int t)
+/*
+ * Nearly always nothing is wrong with the tensors of a rank. False: look closer. What a call does
+ * not look at is NULL here as a rule, far from every tensor; where it is not, that is found closer.
+ */
+static bool is_clean(const extents *call, arf_pattern pattern, const arfuse_operands *set)
 {
-    return t < call->inputs && call->of[t].same[out - call->inputs];
+    const uintptr_t rows = call->residual_out;
+    const uintptr_t x = (uintptr_t)set->residual_out, y = (uintptr_t)set->norm_out;
+#define IS_FINE(field, alignment, same_x, same_y) \
+    is_fine((uintptr_t)set->field, call->field, alignment, same_x, same_y, x, y, rows) &&
+    if (((x | y) & (TENSOR_ALIGNMENT - 1)) != 0 || (call->norm_out > 0 ? y : x) == 0 ||
+        overlap(x, rows, y, rows) || !(INPUTS_OF_BOTH(IS_FINE) true))
+        return false;
+    return pattern == ARF_ALLREDUCE ? INPUTS_OF_ALLREDUCE(IS_FINE) true
+                                    : INPUTS_OF_FINALIZE(IS_FINE) true;
+#undef IS_FINE
+}
+
+typedef struct tensor {
+    const char *name;
+    uintptr_t at, bytes, alignment;
+    bool optional;
+    bool same[2]; /* an input: may be exactly the same as each of the outputs */
+} tensor;
+
+/* A rank's tensors that a call looks at: inputs, then residual_out and norm_out. */
+enum { MOST_INPUTS = 6 };
+typedef struct listing {
+    tensor of[MOST_INPUTS + 2];
+    int count, inputs;
+} listing;
+
+static void list(const extents *call, arf_pattern pattern, const arfuse_operands *set,
+                 listing *tensors)
+{
+    *tensors = (listing){0};
+#define LIST(field, aligned, same_x, same_y)                                  \
+    if (call->field > 0)                                                      \
+        tensors->of[tensors->count++] = (tensor){.name = #field,              \
+                                                 .at = (uintptr_t)set->field, \
+                                                 .bytes = call->field,        \
+                                                 .alignment = aligned,        \
+                                                 .same = {same_x, same_y}};
+    if (pattern == ARF_ALLREDUCE) {
+        INPUTS_OF_ALLREDUCE(LIST)
+    } else {
+        INPUTS_OF_FINALIZE(LIST)
+    }
+    INPUTS_OF_BOTH(LIST)
+    tensors->inputs = tensors->count;
+    LIST(residual_out, TENSOR_ALIGNMENT, false, false)
+    /* Without the norm the sum is all that there is. */
+    tensors->of[tensors->inputs].optional = call->norm_out > 0;
+    LIST(norm_out, TENSOR_ALIGNMENT, false, false)
+#undef LIST
+}
+
+static arfuse_status name_pair(const listing *tensors, int i, int out, int rank, arf_error *error)
+{
+    const tensor *t = &tensors->of[i], *o = &tensors->of[out];
+    const bool same = i < tensors->inputs && t->same[out - tensors->inputs];
+    if (t->at == 0 || o->at == 0 || (same && t->at == o->at) ||
+        !overlap(t->at, t->bytes, o->at, o->bytes))
+        return ARFUSE_OK;
+    return arf_fail(error, ARFUSE_USAGE, "rank %d: operands.%s overlaps operands.%s%s", rank,
+                    o->name, t->name,
+                    same ? " in part; it may be the same tensor or another one" : "");
 }
 
 /* What is wrong with the tensors of a rank, in words. */
-static arfuse_status name_fault(const demand *call, const arfuse_operands *set, int rank,
-                                arf_error *error)
+static arfuse_status name_fault(const listing *tensors, int rank, arf_error *error)
 {
-    uintptr_t at[MOST_TENSORS];
-    for (int i = 0; i < call->count; i++) {
-        const tensor *t = &call->of[i];
-        at[i] = address_of(set, t);
-        if (at[i] < t->least)
+    for (int i = 0; i < tensors->count; i++) {
+        const tensor *t = &tensors->of[i];
+        if (t->at == 0 && !t->optional)
             return arf_fail(error, ARFUSE_USAGE, "rank %d: operands.%s is NULL", rank, t->name);
-        if ((at[i] & t->unaligned) != 0)
+        if (t->at % t->alignment != 0)
             return arf_fail(error, ARFUSE_USAGE,
                             "rank %d: operands.%s is %p, expected an address aligned to %d bytes",
-                            rank, t->name, (void *)at[i], (int)t->unaligned + 1);
+                            rank, t->name, (void *)t->at, (int)t->alignment);
     }
-    for (int i = 0; i < call->count; i++)
-        for (int out = i < call->inputs ? call->inputs : i + 1; out < call->count; out++) {
-            const bool same = may_be_same(call, out, i);
-            if (at[i] != 0 && at[out] != 0 && !(same && at[i] == at[out]) &&
-                overlap(at[i], call->of[i].bytes, at[out], call->of[out].bytes))
-                return arf_fail(error, ARFUSE_USAGE, "rank %d: operands.%s overlaps operands.%s%s",
-                                rank, call->of[out].name, call->of[i].name,
-                                same ? " in part; it may be the same tensor or another one" : "");
-        }
+    for (int i = 0; i < tensors->count; i++)
+        for (int out = i < tensors->inputs ? tensors->inputs : i + 1; out < tensors->count; out++)
+            ARF_TRY(name_pair(tensors, i, out, rank, error));
     return ARFUSE_OK;
 }
 
@@ -293,16 +312,19 @@ arfuse_status arf_check_operands(const arfuse_workspace *workspace, arf_pattern 
                                  int64_t tokens, bool sum_alone, arf_error *error)
 {
     const int ranks = workspace->team.local_ranks, first = workspace->team.first_rank;
-    demand call;
+    extents call;
     for (int i = 0; i < ranks; i++) {
         const arfuse_operands *set = &workspace->operands[i];
         if (i == 0 || set->routed_rows != set[-1].routed_rows ||
             set->weights_type != set[-1].weights_type) {
             ARF_TRY(check_numbers(set, first + i, error));
-            make_demand(workspace, pattern, tokens, sum_alone, set, &call);
+            call = measure(workspace, pattern, tokens, sum_alone, set);
         }
-        if (call.count > 0 && !is_clean(&call, set))
-            ARF_TRY(name_fault(&call, set, first + i, error));
+        if (tokens == 0 || is_clean(&call, pattern, set))
+            continue;
+        listing tensors;
+        list(&call, pattern, set, &tensors);
+        ARF_TRY(name_fault(&tensors, first + i, error));
     }
     return ARFUSE_OK;
 }

@@ -97,6 +97,8 @@ static void tensors_may_touch_but_not_overlap(void **state)
         {ARFUSE_ALLREDUCE, AT(gamma), AT(norm_out), ROW},
         {ARFUSE_ALLREDUCE, AT(residual_out), AT(norm_out), ROWS},
         {ARFUSE_FINALIZE, AT(routed), AT(residual_out), ROUTED * ROW},
+        {ARFUSE_FINALIZE, AT(weights), AT(norm_out), PACK}, /* whole packs: outputs are aligned */
+        {ARFUSE_FINALIZE, AT(indices), AT(residual_out), 2 * PACK},
         {ARFUSE_FINALIZE, AT(shared), AT(norm_out), ROWS},
     };
     arfuse_workspace *workspace = recorded_usual();
