@@ -145,7 +145,7 @@ arfuse_status arf_cuda_synchronize(arf_space *space, arfuse_stream stream, arf_e
 bool arf_cuda_capturing(const arf_space *space, arfuse_stream stream);
 /* One grid; `plain`: without dependent launch. */
 CUresult arf_cuda_launch_step(const arf_cuda_space *space, const arf_ready_step *step,
-                              arf_call *call, arf_operand_table *table, bool plain,
+                              arf_call *call, const arf_operand_table *table, bool plain,
                               CUstream stream);
 /* What a launch refuses. */
 arfuse_status arf_cuda_check(const arf_cuda_space *space, const arf_launch *launch,

@@ -43,7 +43,8 @@ static void use_scratch(arf_operand_table *table, int ranks)
 /* ---- launching ------------------------------------------------------------------------------ */
 
 CUresult arf_cuda_launch_step(const arf_cuda_space *space, const arf_ready_step *step,
-                              arf_call *call, arf_operand_table *table, bool plain, CUstream stream)
+                              arf_call *call, const arf_operand_table *table, bool plain,
+                              CUstream stream)
 {
     int64_t rows = arf_step_rows(&step->recipe, &space->base.spec.shape, call->tokens);
     if (rows > step->most_rows)
@@ -65,7 +66,7 @@ CUresult arf_cuda_launch_step(const arf_cuda_space *space, const arf_ready_step 
                              .hStream = stream,
                              .attrs = (CUlaunchAttribute *)(uintptr_t)step->attribute,
                              .numAttrs = attributes};
-    void *parameters[] = {call, (void *)(uintptr_t)&space->view, table};
+    void *parameters[] = {call, (void *)(uintptr_t)&space->view, (void *)(uintptr_t)table};
     return device_of(space)->driver.cuLaunchKernelEx(&config, step->function, parameters, NULL);
 }
 

@@ -171,7 +171,7 @@ static arfuse_status sum(arf_cuda_space *space, const void *input, int64_t value
 static arfuse_status mark(const arf_cuda_space *space, unsigned flags, CUstream stream,
                           arf_error *error)
 {
-    arf_operand_table nothing = {0};
+    static const arf_operand_table nothing; /* it looks at none */
     arf_call call = {.tokens = 1, .flags = flags};
     CUresult result = arf_cuda_launch_step(space, &space->mark, &call, &nothing, true, stream);
     return arf_driver_check(&device_of(space)->driver, result, "cuLaunchKernelEx", error);
