@@ -60,7 +60,7 @@ of_page() {
     page=$(mandoc -T ascii src/man/arfuse-profile.5 2>/dev/null | sed 's/.\x08//g')
     [ "$(wc -w <<<"$members")" -ge 40 ]
     # knobs are the tables' business: they are those of a tuning
-    knobs=$(grep -hoE '(NUMBER|DERIVED|SWITCH)\(\s*"[a-z_]+"' src/rules/knobs.c | grep -oE '"[a-z_]+"' | tr -d '"')
+    knobs=$(tr -d '\\\n' <src/rules/knobs.c | grep -oE '(NUMBER|DERIVED|SWITCH)\( *"[a-z_]+"' | grep -oE '"[a-z_]+"' | tr -d '"')
     for member in $members; do
         if grep -qx "$member" <<<"$knobs"; then continue; fi
         grep -qw -- "$member" <<<"$page" || { echo "$member"; false; }

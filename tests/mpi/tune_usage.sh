@@ -30,9 +30,9 @@ refused 1 "$work/file" --hidden 256 --device model:default --output "$work/file/
 refused 2 "--tp 2 with 4 processes" --hidden 256 --tp 2 --device model:default --output "$out"
 refused 2 "the knobs of ll" --hidden 256 --set ll.nope=1 --device model:default --output "$out"
 refused 2 "no candidate is left" --hidden 256 --protocols separate --device model:default --output "$out"
-refused 1 "/nonexistent" --hidden 256 --device model:/nonexistent --output "$out"
-refused 1 "/nonexistent" --hidden 256 --device model:default --weights /nonexistent --output "$out"
-refused 1 "/nonexistent" --hidden 256 --device model:default --base /nonexistent.json --output "$out"
+refused 3 "/nonexistent" --hidden 256 --device model:/nonexistent --output "$out"
+refused 3 "/nonexistent" --hidden 256 --device model:default --weights /nonexistent --output "$out"
+refused 3 "/nonexistent" --hidden 256 --device model:default --base /nonexistent.json --output "$out"
 
 # Help and version print once.
 run_tune 4 --help
