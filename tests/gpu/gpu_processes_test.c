@@ -367,7 +367,7 @@ static bool is_wanted(const char *only, const char *name)
 /* Ranks die last: what they take with them costs no other part. */
 static void run_all(const char *only)
 {
-    enum { LL = 0, LL_SINGLE = 2, BT = 4, UNFUSED = 8, HT = 10 }; /* of peer_form */
+    enum { LL = 0, LL_SINGLE = 2, BT = 4, UNFUSED = 8, HT = 10, BT_SINGLE = 12 }; /* of peer_form */
     test_part parts[] = {
         {.name = "bits", .run = run_bits},
         {.name = "times", .run = run_times},
@@ -385,6 +385,7 @@ static void run_all(const char *only)
         {.name = "dead rank, ll", .run = run_lost, .form = LL, .tokens = 5},
         {.name = "dead rank, ll in one kernel", .run = run_lost, .form = LL_SINGLE, .tokens = 5},
         {.name = "dead rank, bt", .run = run_lost, .form = BT, .tokens = 1},
+        {.name = "dead rank, bt in one kernel", .run = run_lost, .form = BT_SINGLE, .tokens = 5},
         {.name = "dead rank, bt in a graph",
          .run = run_lost,
          .form = BT,
