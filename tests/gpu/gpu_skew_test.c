@@ -94,7 +94,7 @@ static arf_plan plan_of(int index, arf_pattern *pattern)
     gpu_set(&plan, *pattern, "release_before_store", form == 3);
     gpu_set(&plan, *pattern, "collect_cluster", 4);
     gpu_set(&plan, *pattern, "rms_cluster", form == 4 ? 2 : 1);
-    gpu_set(&plan, *pattern, "rms_threads", 256);
+    gpu_set(&plan, *pattern, "rms_threads", form == 4 ? 128 : 256); /* all_fit */
     return plan;
 }
 
