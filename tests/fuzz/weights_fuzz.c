@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     arf_weights weights = {0};
     arf_error error = ARF_ERROR_INIT;
     if (arf_weights_parse("fuzz", (const char *)data, bytes, &weights, &error) != ARFUSE_OK) {
-        MUST(error.status == ARFUSE_USAGE && strncmp(error.text, "fuzz: ", 6) == 0);
+        MUST(error.status == ARFUSE_PROFILE && strncmp(error.text, "fuzz: ", 6) == 0);
         MUST(weights.count == 0 && weights.tokens == NULL && weights.weight == NULL);
         return 0;
     }
