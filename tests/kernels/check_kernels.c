@@ -4,7 +4,7 @@
  * takes of a multiprocessor: registers, shared memory, spills. Fails when one does not compile or
  * when a default plan's kernel spills.
  *
- *   check_kernels [--hidden N,N..] [--arch NN,NN..] [--share I/N]
+ *   check_kernels [--hidden N,N..] [--topk N] [--arch NN,NN..] [--share I/N]
  *
  * Plans become compilations by the same recipe as in production, so this list cannot drift from
  * what runs. --share takes every N-th one, so that several processes share the work.
@@ -32,6 +32,7 @@ typedef struct job {
 static job jobs[MAX_JOBS];
 static int job_count;
 static int hidden_sizes[MAX_NUMBERS] = {4096, 5120, 6144, 7168, 8192}, hidden_count = 5;
+static int top_k = 10; /* of default plans; published ones have their own */
 static int architectures[MAX_NUMBERS] = {90, 100, 103}, architecture_count = 3;
 static int share_index = 0, share_count = 1;
 static int refused; /* plans that the recipes refuse */
@@ -95,13 +96,20 @@ static void add_library(const arf_shape *shape, arf_pattern pattern, arf_plan pl
     add_step(&mark, true);
 }
 
-/* What runs where nothing was measured, and every protocol's best guess. */
+/* Publishes, waits and finishes rows in one kernel: no other form needs as many registers. */
+static bool is_single(arf_protocol protocol, arf_pattern pattern, const arf_plan *plan)
+{
+    int kernels = arf_knob_index(arf_knobs(ARF_SET_ARFUSE, protocol, pattern), "kernels");
+    return kernels >= 0 && plan->tuning.value[kernels] == 1;
+}
+
+/* What runs where nothing was measured, every protocol's best guess, and all of is_single. */
 static void add_defaults(int hidden_size, int local_ranks)
 {
     arf_problem problem = {.set = ARF_SET_ARFUSE,
                            .shape = {.tp_size = 8,
                                      .hidden_size = hidden_size,
-                                     .top_k = 10,
+                                     .top_k = top_k,
                                      .rms_norm = ARF_ON,
                                      .residual = ARF_ON,
                                      .shared_expert = ARF_ON},
@@ -123,8 +131,9 @@ static void add_defaults(int hidden_size, int local_ranks)
             if (!arf_knobs(ARF_SET_ARFUSE, (arf_protocol)protocol, (arf_pattern)p)->supported)
                 continue;
             arf_seeds(&problem, (arf_pattern)p, (arf_protocol)protocol, seeds);
-            if (seeds->count > 0)
-                add_plan(&problem.shape, local_ranks, (arf_pattern)p, &seeds->plan[0], true);
+            for (int i = 0; i < seeds->count; i++)
+                if (i == 0 || is_single((arf_protocol)protocol, (arf_pattern)p, &seeds->plan[i]))
+                    add_plan(&problem.shape, local_ranks, (arf_pattern)p, &seeds->plan[i], true);
             if (protocol == ARF_UNFUSED && local_ranks == 1)
                 add_library(&problem.shape, (arf_pattern)p, seeds->plan[0]);
         }
@@ -277,6 +286,8 @@ static bool read_options(int argc, char **argv)
     for (int i = 1; i + 1 < argc; i += 2) {
         if (strcmp(argv[i], "--hidden") == 0)
             hidden_count = read_numbers(argv[i + 1], hidden_sizes);
+        else if (strcmp(argv[i], "--topk") == 0)
+            top_k = atoi(argv[i + 1]);
         else if (strcmp(argv[i], "--arch") == 0)
             architecture_count = read_numbers(argv[i + 1], architectures);
         else if (strcmp(argv[i], "--share") == 0) {
@@ -285,14 +296,15 @@ static bool read_options(int argc, char **argv)
         } else
             return false;
     }
-    return argc % 2 == 1 && hidden_count > 0 && architecture_count > 0 && share_count > 0 &&
-           share_index >= 0 && share_index < share_count;
+    return argc % 2 == 1 && hidden_count > 0 && top_k > 0 && architecture_count > 0 &&
+           share_count > 0 && share_index >= 0 && share_index < share_count;
 }
 
 int main(int argc, char **argv)
 {
     if (!read_options(argc, argv)) {
-        fprintf(stderr, "usage: check_kernels [--hidden N,N..] [--arch NN,NN..] [--share I/N]\n");
+        fprintf(stderr, "usage: check_kernels [--hidden N,N..] [--topk N] [--arch NN,NN..] "
+                        "[--share I/N]\n");
         return 2;
     }
     arf_nvrtc nvrtc = {0};

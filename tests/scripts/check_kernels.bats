@@ -33,7 +33,7 @@ setup() {
 }
 
 @test "wrong arguments are refused with the usage" {
-    for arguments in "--hidden 0" "--hidden" "--share 3/2" "--other 1"; do
+    for arguments in "--hidden 0" "--topk 0" "--hidden" "--share 3/2" "--other 1"; do
         # shellcheck disable=SC2086 # two words on purpose
         run "$program" $arguments
         [ "$status" -eq 2 ]

@@ -202,6 +202,54 @@ static void test_bt_grids_cover_publishers_and_owners(void **state)
     assert_int_equal(arf_step_rows(&recipe.step[1], &shape, 13), (13 * 96 + 63) / 64);
 }
 
+/* Threads of the norm's knob do everything; they need no more shared memory than the norm alone. */
+static void test_bt_in_one_kernel(void **state)
+{
+    (void)state;
+    for (int pattern = 0; pattern < ARF_PATTERNS; pattern++)
+        for (int slices = 0; slices <= 1; slices++) {
+            arf_shape shape = shape_of(6144, 8, 10);
+            arf_plan plan = plan_of(ARF_BT, (arf_pattern)pattern);
+            set(&plan, (arf_pattern)pattern, "kernels", 1);
+            set(&plan, (arf_pattern)pattern, "owner", slices);
+            set(&plan, (arf_pattern)pattern, "rms_threads", 256);
+            set(&plan, (arf_pattern)pattern, "rms_cluster", 2);
+            arf_recipe recipe = make(&shape, (arf_pattern)pattern, &plan);
+            const arf_step *step = &recipe.step[0];
+            assert_int_equal(recipe.steps, 1);
+            assert_string_equal(step->kernel, "bt_single");
+            assert_true(step->waits && step->resident && step->dependent);
+            assert_int_equal(step->threads, 256);
+            assert_int_equal(step->cluster, 2);
+            assert_int_equal(step->parts, 2);
+            assert_int_equal(arf_step_rows(step, &shape, 13), 13);
+            /* 768 packs in 512 threads: two trips, a pack of 16 bytes a thread */
+            assert_int_equal(step->shared_bytes, 2 * 256 * 16);
+            assert_true(defines(step, slices ? "-DARF_SLICES=1" : "-DARF_SLICES=0"));
+            assert_int_equal(defines(step, "-DARF_FINALIZE=1"), pattern == ARF_FINALIZE);
+        }
+}
+
+static void test_a_cluster_normalises_in_three_kernels(void **state)
+{
+    (void)state;
+    arf_shape shape = shape_of(6144, 8, 0);
+    arf_plan plan = plan_of(ARF_BT, ARF_ALLREDUCE);
+    set(&plan, ARF_ALLREDUCE, "rms_threads", 128);
+    set(&plan, ARF_ALLREDUCE, "rms_cluster", 4);
+    arf_recipe recipe = make(&shape, ARF_ALLREDUCE, &plan);
+    static const char *const kernels[] = {"bt_publish", "bt_reduce", "bt_norm"};
+    assert_int_equal(recipe.steps, 3);
+    for (int i = 0; i < 3; i++) {
+        assert_string_equal(recipe.step[i].kernel, kernels[i]);
+        assert_int_equal(recipe.step[i].cluster, i == 2 ? 4 : 1);
+        assert_int_equal(recipe.step[i].waits, i > 0);
+        assert_false(recipe.step[i].resident); /* who waits publishes nothing that is waited for */
+    }
+    assert_int_equal(recipe.step[2].parts, 4);
+    assert_int_equal(recipe.step[2].shared_bytes, 2 * 128 * 16);
+}
+
 static void test_launch_bounds_are_few(void **state)
 {
     (void)state;
@@ -232,6 +280,105 @@ static void test_knobs_become_flags_and_attributes(void **state)
     recipe = make(&shape, ARF_FINALIZE, &plan);
     assert_int_equal(recipe.steps, 1);
     assert_true(recipe.step[0].resident);
+}
+
+/* Only a kernel that waits for nobody may let the next one in before its own work is done. */
+static void test_publishers_alone_release_early(void **state)
+{
+    (void)state;
+    static const struct {
+        arf_protocol protocol;
+        int forms[2]; /* of knob kernels; 0: it has none */
+    } cases[] = {{ARF_LL, {1, 2}}, {ARF_BT, {1, 3}}, {ARF_SEPARATE, {0, 0}}};
+    arf_shape shape = shape_of(6144, 8, 8);
+    int released = 0;
+    for (int c = 0; c < 3 * 2 * ARF_PATTERNS; c++) {
+        arf_pattern pattern = (arf_pattern)(c % ARF_PATTERNS);
+        arf_protocol protocol = cases[c / 4].protocol;
+        int form = cases[c / 4].forms[c / 2 % 2];
+        if (!arf_knobs(ARF_SET_ARFUSE, protocol, pattern)->supported)
+            continue;
+        arf_plan plan = plan_of(protocol, pattern);
+        if (form > 0)
+            set(&plan, pattern, "kernels", form);
+        for (int early = 0; early <= 1; early++) {
+            set(&plan, pattern, "release_before_store", early);
+            arf_recipe recipe = make(&shape, pattern, &plan);
+            for (int i = 0; i < recipe.steps; i++) {
+                const arf_step *step = &recipe.step[i];
+                assert_int_equal(step->flags, early && !step->waits ? ARF_TRIGGER_EARLY : 0);
+                released += step->flags == ARF_TRIGGER_EARLY;
+            }
+        }
+    }
+    assert_int_equal(released, 2 + 2 + 2); /* ll and bt of both patterns, separate of both forms */
+}
+
+/* All of a recipe that reaches a kernel or its launch. */
+static void tell(const arf_recipe *recipe, char *text, size_t size)
+{
+    size_t used = 0;
+    for (int i = 0; i < recipe->steps; i++) {
+        const arf_step *s = &recipe->step[i];
+        used += (size_t)snprintf(
+            text + used, size - used, "%s %d %d %d %d %d %d %d %d %d %d %u %u %d %d %d %d",
+            s->kernel, s->threads, s->cluster, s->parts, s->rule, s->values, s->slices, s->blocks,
+            s->reducing_warps, s->shards, s->reducers, s->shared_bytes, s->flags, s->dependent,
+            s->waits, s->resident, s->from_scratch);
+        for (int d = 0; d < s->defines; d++)
+            used += (size_t)snprintf(text + used, size - used, " %s", s->define[d]);
+        assert_true(used < size);
+    }
+}
+
+/* Does another value of the knob give another recipe? */
+static bool matters(const arf_shape *shape, arf_pattern pattern, const arf_plan *plan, int knob)
+{
+    static char before[4096], after[4096];
+    const arf_knob *about = &arf_knobs(ARF_SET_ARFUSE, plan->protocol, pattern)->knob[knob];
+    arf_recipe recipe = make(shape, pattern, plan);
+    tell(&recipe, before, sizeof before);
+    for (int32_t value = about->low; value <= about->high; value++) {
+        arf_plan other = *plan;
+        other.tuning.value[knob] = value;
+        if (arf_recipe_make(shape, 8, pattern, &other, &recipe, NULL) != ARFUSE_OK)
+            continue;
+        tell(&recipe, after, sizeof after);
+        if (strcmp(before, after) != 0)
+            return true;
+    }
+    return false;
+}
+
+/* A tuner takes plans that differ only in what is not read for one (rules/knobs.h), and times no
+ * two that are the same; so the recipes must read just that. */
+static void test_recipes_read_the_knobs_that_the_rules_say(void **state)
+{
+    (void)state;
+    arf_shape shape = shape_of(6144, 8, 16);
+    int read = 0, unread = 0;
+    for (int p = 0; p < ARF_PROTOCOLS * ARF_PATTERNS; p++) {
+        arf_protocol protocol = (arf_protocol)(p / ARF_PATTERNS);
+        arf_pattern pattern = (arf_pattern)(p % ARF_PATTERNS);
+        const arf_knob_table *table = arf_knobs(ARF_SET_ARFUSE, protocol, pattern);
+        if (!table->supported)
+            continue;
+        int form = arf_knob_index(table, "kernels");
+        for (int single = 0; single <= (form >= 0); single++) {
+            arf_plan plan = plan_of(protocol, pattern);
+            if (single)
+                plan.tuning.value[form] = 1;
+            for (int k = 0; k < table->count; k++) {
+                bool wanted = arf_knob_read(table, &plan.tuning, k);
+                if (matters(&shape, pattern, &plan, k) != wanted)
+                    fail_msg("%s for %s%s: %s is %s by the rules", arf_protocol_name(protocol),
+                             arf_pattern_name(pattern), single ? " in one kernel" : "",
+                             table->knob[k].name, wanted ? "read" : "not read");
+                read += wanted, unread += !wanted;
+            }
+        }
+    }
+    assert_true(read > 60 && unread > 10);
 }
 
 static void test_unfused_finalize_feeds_the_rest(void **state)
@@ -370,8 +517,12 @@ int main(void)
         cmocka_unit_test(test_ll_publishes_in_the_blocks_of_its_knobs),
         cmocka_unit_test(test_every_step_covers_all_local_ranks),
         cmocka_unit_test(test_bt_grids_cover_publishers_and_owners),
+        cmocka_unit_test(test_bt_in_one_kernel),
+        cmocka_unit_test(test_a_cluster_normalises_in_three_kernels),
         cmocka_unit_test(test_launch_bounds_are_few),
         cmocka_unit_test(test_knobs_become_flags_and_attributes),
+        cmocka_unit_test(test_publishers_alone_release_early),
+        cmocka_unit_test(test_recipes_read_the_knobs_that_the_rules_say),
         cmocka_unit_test(test_unfused_finalize_feeds_the_rest),
         cmocka_unit_test(test_what_the_kernels_lack_is_named),
         cmocka_unit_test(test_ht_is_one_resident_kernel_of_all_its_warps),

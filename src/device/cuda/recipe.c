@@ -23,10 +23,13 @@ typedef struct plan_request {
     const arf_knob_table *table;
 } plan_request;
 
+/* A knob that the plan's form does not read is as good as absent. */
 static int knob(const plan_request *request, const char *name, int absent)
 {
+    const arf_tuning *tuning = &request->plan->tuning;
     int index = arf_knob_index(request->table, name);
-    return index < 0 ? absent : request->plan->tuning.value[index];
+    return index < 0 || !arf_knob_read(request->table, tuning, index) ? absent
+                                                                      : tuning->value[index];
 }
 
 static void define(arf_step *step, const char *format, ...) __attribute__((format(printf, 2, 3)));
