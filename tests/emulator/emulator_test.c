@@ -96,6 +96,7 @@ static const team_case cases[] = {
      .plan = {"ll.allreduce threads=128 collect_threads=64 collect_cluster=5",
               "ll.finalize kernels=1 collect_threads=128 collect_cluster=3 collect_lanes=2",
               "bt.finalize threads=64 reduction_threads=64 rms_threads=320",
+              "bt.allreduce kernels=1 rms_threads=64",
               "bt.finalize kernels=1 owner=1 rms_threads=128 rms_cluster=3"}},
 };
 /* clang-format on */

@@ -60,6 +60,8 @@ twin 'publish before the wait' "$ll" ll_publish.cu '/arf_grid_wait\(\);/d'
 twin 'trigger before the wait' "$ll" ll_publish.cu 's/^( *)arf_grid_wait\(\);/arf_grid_trigger(); arf_grid_wait();/'
 twin 're-arm the next generation' "$bt" bt_stages.cuh \
     's/arf_store\(at, ARF_SENTINEL_PACK\)/arf_store(team.peer[rank] + arf_bt_row(team, epoch + 1, token, pack), ARF_SENTINEL_PACK)/'
+twin 'bt in one kernel: the first warp reduces nothing' "$bt" bt_single.cu \
+    's/\(warp \* blocks \+ block\) \* 32/(warp * blocks + block + 1) * 32/'
 twin 'no release' "$unfused" unfused.cuh 's/arf_send_release\(/arf_send_word(/; s/arf_count\(/arf_count_relaxed(/'
 ht='ht: two processes, between other protocols'
 twin 'ht: the last rank is not awaited' "$ht" ht_reduce.cuh 's/source < ARF_R && there/source < ARF_R - 1 \&\& there/'
@@ -82,6 +84,11 @@ if [ -n "${ARFUSE_TEST_LONG:-}" ]; then
     twin 'no barrier before the count' "$unfused" unfused.cuh '0,/arf_block_barrier\(\);/s//;/'
     twin '-0.0 is sent' "$ll" contribute.cuh '/arf_fragment_make_sendable\(f\);/d'
     twin 'rows left as they are' "$ll" row.cuh 's/arf_store\(\(arf_pack \*\)own.norm_out \+ at, ARF_NAN_PACK\)/(void)0/'
+    twin 'bt in one kernel: sends before the call before has ended' "$bt" bt_single.cu '/arf_grid_wait\(\);/d'
+    twin 'bt in one kernel: every other round of packs' 'wide rows' bt_single.cu \
+        's/step = blocks \* blockDim\.x;/step = blocks * blockDim.x * 2;/'
+    twin 'released before the wait' 'two processes of two ranks' bt_publish.cu \
+        's/^( *)arf_grid_wait\(\);/\1if (call.flags \& ARF_TRIGGER_EARLY) { arf_grid_trigger(); }\n&/'
     twin 'owner of another slicing' "$bt" bt.cuh 's/return ARF_SLICES \? pack \/ ARF_BT_WIDTH : /(void)pack; return /'
 fi
 wait "$cases"
