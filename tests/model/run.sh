@@ -39,10 +39,14 @@ check holds ll -DRANKS=3 -DCALLS=3 -DTOKENS=1
 for twin in NEXT COUNT EARLY ONE ZERO; do
     check fails ll -DTWIN_$twin -DRANKS=2 -DCALLS=6 -DTOKENS=2
 done
-check holds bt -DRANKS=2 -DCALLS=5 -DTOKENS=2
-check holds bt -DRANKS=3 -DCALLS=3 -DTOKENS=2
+check holds bt -DRANKS=2 -DCALLS=6 -DTOKENS=2
+check holds bt -DRANKS=3 -DCALLS=4 -DTOKENS=2
+check holds bt -DRANKS=2 -DCALLS=4 -DTOKENS=2 -DBLOCKS=2
 for twin in OWNER NEXT ONE; do
     check fails bt -DTWIN_$twin -DRANKS=2 -DCALLS=5 -DTOKENS=2
+done
+for twin in EARLY QUEUED LAST; do
+    check fails bt -DTWIN_$twin -DRANKS=2 -DCALLS=4 -DTOKENS=2 -DBLOCKS=2
 done
 check holds ht -DRANKS=2 -DCALLS=4 -DTOKENS=2
 check holds ht -DRANKS=2 -DCALLS=3 -DTOKENS=3 -DGROUP=2 -DSHARDS=2
