@@ -18,13 +18,15 @@ typedef struct arf_weights {
 
 typedef struct arf_fit_options {
     double route_price;    /* log-regret that an extra route must save; see fit.c for the default */
+    double repeat; /* half-width of the 95 % interval by which one time differs from run to run,
+                      relative, which no spread inside a run shows; see fit.c for the default */
     arf_numerics numerics; /* the weakest allowed */
     const arf_weights *weights;
     uint64_t seed; /* of the bootstrap intervals */
 } arf_fit_options;
-#define ARF_FIT_OPTIONS_INIT       \
-    {                              \
-        0.0005, ARF_FIXED, NULL, 1 \
+#define ARF_FIT_OPTIONS_INIT             \
+    {                                    \
+        0.0005, 0.01, ARF_FIXED, NULL, 1 \
     }
 
 typedef struct arf_fit_result {
@@ -38,8 +40,8 @@ typedef struct arf_fit_result {
 /* Fails with ARFUSE_NOT_SERVED when the samples have no route (none of the pattern was timed, or at
  * some M all failed), with ARFUSE_USAGE when no weight falls on the measured range and with
  * ARFUSE_FAILURE when memory is out. A bound's interval is the pair of
- * measured points between which the faster plan is clear beyond the noise: [12, 13] is exact. The
- * rules are in README.md. */
+ * measured points between which the faster plan is clear beyond the noise, of this run and from run
+ * to run: [12, 13] is exact. The rules are in README.md. */
 arfuse_status arf_fit(const arf_samples *samples, arf_pattern pattern,
                       const arf_fit_options *options, arf_fit_result *result, arf_error *error);
 
@@ -51,12 +53,17 @@ arfuse_status arf_fit_profile(const arf_samples *samples, const arf_fit_options 
 /*
  * Where another measurement would help, most urgent first. Bounds come first: token counts strictly
  * inside intervals of neighbouring points whose winners differ. Once all are exact or inside the
- * noise: the middles of gaps inside routes where a rival may be ahead unseen (gaps.c). *count is
- * how many were written; 0: nothing is left in doubt. Fails as arf_fit.
+ * noise: gaps inside routes where a rival may be ahead unseen (gaps.c). *count is how many were
+ * written; 0: nothing is left in doubt. Fails as arf_fit.
  */
 arfuse_status arf_fit_wanted(const arf_samples *samples, arf_pattern pattern,
                              const arf_fit_options *options, int64_t *tokens, int room, int *count,
                              arf_error *error);
+
+/* True where a plan need not be measured at `tokens`: by what it took at the nearest token counts
+ * on both sides that it was timed at, it cannot be within 15 % of the best there (gaps.c). */
+bool arf_fit_lost(const arf_samples *samples, arf_pattern pattern, const arf_plan *plan,
+                  int64_t tokens);
 
 /* ---- judging routes at token counts that no fit has seen ----------------------------------------
  */

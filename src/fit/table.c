@@ -303,6 +303,7 @@ arfuse_status arf_table_create(const arf_samples *samples, arf_pattern pattern,
         goto out_of_memory;
     made->set = samples->header.set;
     made->pattern = pattern;
+    made->repeat = options->repeat;
 
     int count = gather(samples, pattern, options->numerics, entries);
     if (!any_timed(entries, count)) {

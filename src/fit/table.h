@@ -31,6 +31,7 @@ typedef struct arf_table {
     arf_cell *cell; /* [candidates * points] */
     arf_set set;
     arf_pattern pattern;
+    double repeat; /* as asked (fit.h) */
 } arf_table;
 
 /*

@@ -91,22 +91,32 @@ static void test_crossing_lies_between_its_points(void **state)
     arf_samples_free(samples);
 }
 
-static int wanted_of(const arf_samples *samples, int64_t *tokens, int room)
+/* As if times were the same in every run. */
+static const arf_fit_options one_run = {
+    .route_price = 0.0005, .repeat = 0.0, .numerics = ARF_FIXED, .seed = 1};
+
+static int wanted_with(const arf_samples *samples, const arf_fit_options *options, int64_t *tokens,
+                       int room)
 {
     int count;
-    assert_int_equal(arf_fit_wanted(samples, ARF_ALLREDUCE, &defaults, tokens, room, &count, NULL),
+    assert_int_equal(arf_fit_wanted(samples, ARF_ALLREDUCE, options, tokens, room, &count, NULL),
                      ARFUSE_OK);
     return count;
+}
+
+static int wanted_of(const arf_samples *samples, int64_t *tokens, int room)
+{
+    return wanted_with(samples, &defaults, tokens, room);
 }
 
 static void test_refining_makes_it_exact(void **state)
 {
     (void)state;
     arf_samples *samples = two_lines();
-    arf_fit_result result = fit(samples);
+    arf_fit_result result = fit_with(samples, &one_run);
     int64_t wanted[8];
     int halves = 0, others = 0, count;
-    while ((count = wanted_of(samples, wanted, 8)) > 0) {
+    while ((count = wanted_with(samples, &one_run, wanted, 8)) > 0) {
         const bool exact = result.evidence[0].bound_high - result.evidence[0].bound_low <= 2;
         for (int i = 0; i < count; i++) {
             if (!exact) /* nothing comes before the bound */
@@ -116,13 +126,55 @@ static void test_refining_makes_it_exact(void **state)
             halves += !exact;
             others += exact;
         }
-        result = fit(samples);
+        result = fit_with(samples, &one_run);
         assert_true(others < 20);
     }
     assert_in_range(halves, 1, 6); /* 16..32 by halves */
     assert_int_equal(result.routes.count, 2);
     assert_in_range(result.routes.route[0].max_tokens, 24, 25);
     assert_true(result.evidence[0].bound_high - result.evidence[0].bound_low <= 2);
+    arf_samples_free(samples);
+}
+
+/* LL is ahead by 1.2 % at 24 tokens and behind by as much at 26, which another run may see the
+ * other way round: the bound's interval goes on to where it is clear, and nobody asks between. */
+static void test_what_differs_from_run_to_run_is_in_the_interval(void **state)
+{
+    (void)state;
+    arf_samples *samples = two_lines();
+    const int64_t near[] = {20, 23, 24, 25, 26, 27, 30};
+    for (size_t i = 0; i < sizeof near / sizeof *near; i++) {
+        samples_add_equal(samples, near[i], ARF_LL, ll_us(near[i]));
+        samples_add_equal(samples, near[i], ARF_BT, bt_us(near[i]));
+    }
+    arf_fit_result result = fit(samples);
+    assert_int_equal(result.evidence[0].bound_low, 23);
+    assert_int_equal(result.evidence[0].bound_high, 27);
+    result = fit_with(samples, &one_run);
+    assert_int_equal(result.evidence[0].bound_low, 24);
+    assert_int_equal(result.evidence[0].bound_high, 26);
+    arf_samples_free(samples);
+}
+
+/* Nobody need time a plan that is behind by 60 % on both sides; one that is behind by 20 %, or was
+ * not timed on one side, may be a rival. */
+static void test_who_has_lost_on_both_sides_has_lost_between(void **state)
+{
+    (void)state;
+    arf_samples *samples = samples_empty();
+    const arf_plan best = samples_plan(ARF_LL, 0), lost = samples_plan(ARF_BT, 0);
+    const arf_plan near = samples_plan(ARF_HT, 0), half = samples_plan(ARF_UNFUSED, 0);
+    for (int64_t tokens = 8; tokens <= 16; tokens *= 2) {
+        samples_add(samples, tokens, &best, 5.0, 0.0);
+        samples_add(samples, tokens, &lost, 8.0, 0.0);
+        samples_add(samples, tokens, &near, 6.0, 0.0);
+    }
+    samples_add(samples, 8, &half, 9.0, 0.0);
+    assert_false(arf_fit_lost(samples, ARF_ALLREDUCE, &best, 11));
+    assert_true(arf_fit_lost(samples, ARF_ALLREDUCE, &lost, 11));
+    assert_false(arf_fit_lost(samples, ARF_ALLREDUCE, &near, 11));
+    assert_false(arf_fit_lost(samples, ARF_ALLREDUCE, &half, 11));
+    assert_false(arf_fit_lost(samples, ARF_ALLREDUCE, &lost, 17));
     arf_samples_free(samples);
 }
 
@@ -214,14 +266,14 @@ static void test_steps_between_the_points_are_found(void **state)
         assert_true(asked < 80);
     }
     result = fit(samples);
-    assert_true(result.routes.count >= 3);
+    assert_true(result.routes.count >= 2);
     assert_int_equal(result.routes.route[arf_route_of(&result.routes, 40)].plan.protocol, ARF_BT);
     assert_int_equal(result.routes.route[arf_route_of(&result.routes, 80)].plan.protocol, ARF_BT);
     arf_samples_free(samples);
 }
 
 /* BT is behind LL by 60 % but for the gap 64..128: nothing else is in doubt, and that is asked for
- * by its middle. */
+ * right behind its lower end, where blocks of tokens begin anew, and then by its middle. */
 static void test_only_close_rivals_are_doubted(void **state)
 {
     (void)state;
@@ -233,12 +285,18 @@ static void test_only_close_rivals_are_doubted(void **state)
     }
     int64_t wanted[8];
     assert_int_equal(wanted_of(samples, wanted, 8), 1);
+    assert_int_equal(wanted[0], 65);
+    samples_add_equal(samples, 65, ARF_LL, 5.0);
+    samples_add_equal(samples, 65, ARF_BT, 5.5);
+    assert_int_equal(wanted_of(samples, wanted, 8), 1);
     assert_int_equal(wanted[0], 91);
-    /* Of another tuning of its own protocol there is no doubt, however close. */
+    /* Of another tuning of its own protocol there is less doubt. */
     arf_plan other = samples_plan(ARF_LL, 1);
     for (int i = 0; i < POINTS; i++)
-        samples_add(samples, ladder[i], &other, 5.1, 0.0);
-    assert_int_equal(wanted_of(samples, wanted, 8), 1);
+        samples_add(samples, ladder[i], &other, ladder[i] == 256 || ladder[i] == 512 ? 5.1 : 5.6,
+                    0.0);
+    assert_int_equal(wanted_of(samples, wanted, 8), 2);
+    assert_int_equal(wanted[1], 257);
     arf_samples_free(samples);
 }
 
@@ -591,6 +649,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_crossing_lies_between_its_points),
         cmocka_unit_test(test_refining_makes_it_exact),
+        cmocka_unit_test(test_what_differs_from_run_to_run_is_in_the_interval),
+        cmocka_unit_test(test_who_has_lost_on_both_sides_has_lost_between),
         cmocka_unit_test(test_same_answer_in_any_order),
         cmocka_unit_test(test_noise_makes_no_islands),
         cmocka_unit_test(test_steps_between_the_points_are_found),

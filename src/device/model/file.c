@@ -19,6 +19,7 @@ static const struct {
     double low, high;
 } numbers[] = {
     {"noise", offsetof(arf_model, noise), 0.0, 1.0},
+    {"placement", offsetof(arf_model, placement), 0.0, 1.0},
     {"outlier_rate", offsetof(arf_model, outlier_rate), 0.0, 1.0},
     {"outlier_factor", offsetof(arf_model, outlier_factor), 1.0, 1e6},
     {"graph_us", offsetof(arf_model, graph_us), 0.0, 1e6},
@@ -215,11 +216,10 @@ static arfuse_status read_faults(const arf_json_value *root, arf_model *model, a
 
 static arfuse_status read_model(const arf_json_value *root, arf_model *model, arf_error *error)
 {
-    static const char *const members[] = {"format",         "version",  "name",
-                                          "sm_count",       "seed",     "noise",
-                                          "outlier_rate",   "graph_us", "prepare_seconds",
-                                          "pause_seconds",  "curves",   "faults",
-                                          "outlier_factor", NULL};
+    static const char *const members[] = {
+        "format", "version",      "name",           "sm_count",        "seed",
+        "noise",  "outlier_rate", "graph_us",       "prepare_seconds", "pause_seconds",
+        "curves", "faults",       "outlier_factor", "placement",       NULL};
     ARF_TRY(arf_json_object(root, members, error));
     arf_json_value value;
     char format[ARF_NAME_TEXT];
@@ -275,8 +275,8 @@ static arfuse_status override(const char *text, size_t length, arf_model *model,
     bool is_seed = strcmp(name, "seed") == 0;
     if (equals == NULL || (index == NUMBERS && !is_seed))
         return arf_fail(error, ARFUSE_USAGE,
-                        "model: \"%.*s\": expected seed=N, or noise, outlier_rate, outlier_factor, "
-                        "graph_us, prepare_seconds or pause_seconds with a number",
+                        "model: \"%.*s\": expected seed=N, or noise, placement, outlier_rate, "
+                        "outlier_factor, graph_us, prepare_seconds or pause_seconds with a number",
                         (int)length, text);
 
     arf_json *json = NULL;

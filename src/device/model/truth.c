@@ -162,20 +162,30 @@ static uint64_t hash_plan(uint64_t hash, arf_pattern pattern, const arf_plan *pl
     return hash;
 }
 
-double arf_model_noisy(const arf_model *model, const arf_shape *shape, arf_policy policy,
-                       arf_pattern pattern, const arf_plan *plan, const arf_plan *then,
-                       int64_t tokens, int rank, int64_t round)
+/* What a call's time is drawn from: the run, `salt` and all that the call is. */
+static uint64_t hash_call(const arf_model *model, int64_t salt, arf_policy policy,
+                          arf_pattern pattern, const arf_plan *plan, const arf_plan *then,
+                          int64_t tokens)
 {
     uint64_t hash = arf_hash_number(ARF_HASH_INIT, (int64_t)model->seed);
-    hash = arf_hash_number(hash, rank);
+    hash = arf_hash_number(hash, salt);
     hash = arf_hash_number(hash, policy);
     hash = hash_plan(hash, pattern, plan);
     if (plan->protocol == ARF_SEPARATE && then != NULL)
         hash = hash_plan(hash, ARF_ALLREDUCE, then);
-    hash = arf_hash_number(hash, tokens);
-    uint64_t state = arf_mix(arf_hash_number(hash, round));
+    return arf_hash_number(hash, tokens);
+}
+
+double arf_model_noisy(const arf_model *model, const arf_shape *shape, arf_policy policy,
+                       arf_pattern pattern, const arf_plan *plan, const arf_plan *then,
+                       int64_t tokens, int rank, int64_t round)
+{
+    uint64_t place = arf_mix(hash_call(model, -1, policy, pattern, plan, then, tokens));
+    uint64_t state = arf_mix(
+        arf_hash_number(hash_call(model, rank, policy, pattern, plan, then, tokens), round));
 
     double us = arf_model_time(model, shape, policy, pattern, plan, then, tokens);
+    us *= exp(model->placement * arf_random_normal(&place));
     us *= exp(model->noise * arf_random_normal(&state));
     if (arf_random_unit(arf_random_next(&state)) < model->outlier_rate)
         us *= model->outlier_factor;

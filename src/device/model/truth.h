@@ -72,6 +72,8 @@ typedef struct arf_model {
     int sm_count;
     uint64_t seed;
     double noise;           /* standard deviation of log(time), for each rank and round by itself */
+    double placement; /* the same for each plan and M, alike for all its ranks and rounds: what
+                         differs from run to run and cannot be seen inside one */
     double outlier_rate;    /* chance that a rank's round is an outlier ... */
     double outlier_factor;  /* ... and how many times slower it is */
     double graph_us;        /* fixed cost of one timed graph, shared by its calls */
