@@ -40,6 +40,24 @@ int arf_course_line_up(arf_course *s, int64_t tokens, arf_protocol protocol)
     return lanes;
 }
 
+void arf_course_move(arf_course *s, int from, int to)
+{
+    s->lane[to].plan = s->lane[from].plan;
+    s->lane[to].then = s->lane[from].then;
+    s->who[to] = s->who[from];
+}
+
+int arf_course_leave_lost(arf_course *s, int64_t tokens, int lanes)
+{
+    int kept = 0;
+    for (int i = 0; i < lanes; i++) {
+        if (arf_fit_lost(s->store->samples, s->field.pattern, s->lane[i].plan, tokens))
+            continue;
+        arf_course_move(s, i, kept++);
+    }
+    return kept;
+}
+
 void arf_course_note_failures(arf_course *s, int64_t tokens, int lanes)
 {
     for (int i = 0; i < lanes; i++) {

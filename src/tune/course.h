@@ -39,6 +39,11 @@ arfuse_status arf_course_left(arf_course *s, double deadline, double *left, arf_
 /* Puts the entrants that race at `tokens` on lanes; `protocol` ARF_PROTOCOLS: all. Returns how
  * many. */
 int arf_course_line_up(arf_course *s, int64_t tokens, arf_protocol protocol);
+/* Puts who stands on lane `from` on lane `to`. */
+void arf_course_move(arf_course *s, int from, int to);
+/* Closes the ranks of the lanes that may be near the best at `tokens` by the samples around it, so
+ * that points between others cost no time of those that have lost. Returns how many. */
+int arf_course_leave_lost(arf_course *s, int64_t tokens, int lanes);
 /* Times the lanes, and then the anchor. */
 arfuse_status arf_course_measure(arf_course *s, int64_t tokens, int lanes, const arf_effort *effort,
                                  arf_point *point, arf_error *error);

@@ -14,7 +14,8 @@
 static arfuse_status visit_held_out(arf_course *s, int64_t tokens, double seconds,
                                     arf_samples *held_out, bool *reached, arf_error *error)
 {
-    const int lanes = arf_course_line_up(s, tokens, ARF_PROTOCOLS);
+    const int lanes =
+        arf_course_leave_lost(s, tokens, arf_course_line_up(s, tokens, ARF_PROTOCOLS));
     const arf_effort effort = {.least_rounds = HELD_OUT_ROUNDS,
                                .most_rounds = ARF_MOST_ROUNDS,
                                .noise_aim = s->bench->tuner->options->noise_aim,

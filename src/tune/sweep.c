@@ -126,11 +126,14 @@ static arfuse_status report_progress(arf_course *s, int64_t tokens, int lanes, a
     return ARFUSE_OK;
 }
 
-/* Measures and saves one point unless it is known. *reached: there was time for it. */
-static arfuse_status visit(arf_course *s, int64_t tokens, double seconds, bool *reached,
+/* Measures and saves one point unless it is known. *reached: there was time for it. `all`: a point
+ * of the ladder, on which everyone is measured. */
+static arfuse_status visit(arf_course *s, int64_t tokens, double seconds, bool all, bool *reached,
                            arf_error *error)
 {
-    const int lanes = arf_course_line_up(s, tokens, ARF_PROTOCOLS);
+    int lanes = arf_course_line_up(s, tokens, ARF_PROTOCOLS);
+    if (!all)
+        lanes = arf_course_leave_lost(s, tokens, lanes);
     arf_point point;
     *reached = true;
     s->done++;
@@ -173,7 +176,7 @@ static arfuse_status climb_ladder(arf_course *s, arf_error *error)
         if (i == 0)
             s->deadline = s->last;
         if (left > 0 || i == 0)
-            status = visit(s, ladder->value[order[i]], fmax(left, 0) / (ladder->count - i),
+            status = visit(s, ladder->value[order[i]], fmax(left, 0) / (ladder->count - i), true,
                            &reached, error);
         s->deadline = own;
         if (status != ARFUSE_OK)
@@ -202,7 +205,7 @@ static arfuse_status refine(arf_course *s, arf_error *error)
             if (left <= 0)
                 return ARFUSE_OK;
             s->total++;
-            ARF_TRY(visit(s, wanted[i], left / 4, &reached, error));
+            ARF_TRY(visit(s, wanted[i], left / 4, false, &reached, error));
             any |= reached;
         }
         if (!any)
