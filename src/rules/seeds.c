@@ -271,8 +271,9 @@ static void seed_bt(seeding *at)
             for (int reduction = 0; reduction < LENGTH(bt_reductions[0]); reduction++)
                 for (int p = 0; p < LENGTH(publishes[0]); p++)
                     for (int all = 1; all >= 0; all--) {
-                        if (norm > 0 && (reduction > 0 || p > 0))
-                            continue; /* the norm does not depend on the rest */
+                        /* Neither norm nor reducing depends on the rest. */
+                        if ((norm > 0) + (reduction > 0) + (p > 0) + !all > 1)
+                            continue;
                         set(at, "rms_threads", norms[norm]);
                         set(at, "owner", owner);
                         set(at, "reduction_threads",
