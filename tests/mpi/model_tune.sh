@@ -83,9 +83,15 @@ check $? "steps between the ladder's points, $((seeds / 5)) seeds: regret at mos
 
 # Floors, slopes and blocks of the order of one H200 with 8 ranks (profiles/nvidia-h200-shared-gpu):
 # tunings within 2 % of each other, and every time off by 0.5 % from run to run. HT takes blocks of 16
-# tokens and is at its best where the ladder looks; without a look right behind, routes lose 15 % at 65.
-regret $fixtures/near.json 0.004 $((seeds / 5)) 8 0.009 0.10 0.5
-check $? "near-equal tunings and blocks, $((seeds / 5)) seeds: regret at most 0.9 % in the mean and 10 % anywhere"
+# tokens and is at its best where the ladder looks: without a look right behind, routes lose 14 % there.
+regret $fixtures/near.json 0.004 $((seeds / 5)) 8 0.006 0.10 0.5
+check $? "near-equal tunings and blocks, $((seeds / 5)) seeds: regret at most 0.6 % in the mean and 10 % anywhere"
+# BT's best tuning moves with M where BT wins, a small part of what it serves: screened at token counts
+# spread over all of that, routes lose 0.39 % on average.
+awk '$3 == "allreduce" { sum += $7; count++ }
+    END { printf "%.5f over %d seeds\n", sum / count, count; exit !(count > 0 && sum / count <= 0.003) }' \
+    "$work/seen" >"$work/mean"
+check $? "there, on average over seeds, allreduce routes lose at most 0.3 %: $(cat "$work/mean")"
 
 # ---- determinism and cost ------------------------------------------------------------------------
 
