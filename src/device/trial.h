@@ -46,12 +46,14 @@ arf_launch arf_trial_launch(const arf_trial *trial, arf_pattern pattern, int64_t
 /* Fills both outputs of every local rank with a NaN that no right call writes, so that an unwritten
  * element shows. */
 arfuse_status arf_trial_poison(arf_trial *trial, arf_error *error);
+/* The same of the rows that a check of so many tokens looks at. */
+arfuse_status arf_trial_poison_for(arf_trial *trial, int64_t tokens, arf_error *error);
 
 /*
  * Compares outputs of the first `tokens` tokens with the reference, after the call has ended.
- * ARFUSE_WRONG_RESULT names rank, tensor, token, element and both values. Rows behind `tokens` must
- * still be poisoned. Expected rows are computed once per pattern and kept: a token's bits do not
- * depend on M, so any M up to the trial's costs one computation in all.
+ * ARFUSE_WRONG_RESULT names rank, tensor, token, element and both values. The next 256 rows
+ * must still be poisoned. Expected rows are computed once per pattern and kept: a token's bits do
+ * not depend on M, so any M up to the trial's costs one computation in all.
  */
 arfuse_status arf_trial_check(arf_trial *trial, arf_pattern pattern, int64_t tokens,
                               arf_error *error);

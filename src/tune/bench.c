@@ -367,7 +367,7 @@ static arfuse_status run_and_check(arf_bench *bench, const arf_run *run, const a
     const arf_device_ops *ops = bench->tuner->device->ops;
     if (ops->verdict != NULL)
         return ops->verdict(bench->space, launch, error);
-    ARF_TRY(arf_trial_poison(trial, error));
+    ARF_TRY(arf_trial_poison_for(trial, run->tokens, error));
     ARF_TRY(ops->launch(bench->space, launch, error));
     ARF_TRY(ops->synchronize(bench->space, launch->stream, error));
     return arf_trial_check_numerics(trial, run->pattern, run->tokens, arf_run_numerics(run), error);

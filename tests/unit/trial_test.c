@@ -153,6 +153,26 @@ static void one_wrong_bit_is_named(void **state)
     arf_trial_destroy(trial);
 }
 
+/* Of a long trial, the rows that may have been written by mistake, and no more. */
+static void a_short_call_of_a_long_trial_is_watched(void **state)
+{
+    (void)state;
+    const arf_shape shape = trial_shape(4, 64, 0);
+    arf_trial *trial = trial_make(&shape, 1000, ARF_TRIAL_COUNT_RANKS, 3);
+    const arf_reference_call all = trial_call(trial, &shape, ARF_ALLREDUCE, 1000);
+    const arf_reference_call call = trial_call(trial, &shape, ARF_ALLREDUCE, 9);
+    const arfuse_operands *operands = arf_trial_operands(trial);
+    trial_run(trial, &all);
+    assert_int_equal(arf_trial_poison_for(trial, 9, &trial_error), ARFUSE_OK);
+    trial_wrong(trial, ARF_ALLREDUCE, 9, "residual_out, token 0, element 0 is not written");
+    trial_run(trial, &call);
+    trial_right(trial, ARF_ALLREDUCE, 9);
+    ((arf_bf16 *)operands[1].norm_out)[(9 + 255) * 64 + 3] = 0;
+    trial_wrong(trial, ARF_ALLREDUCE, 9,
+                "rank 1, norm_out, token 264, element 3 is 0 (0x0000), but the call ends");
+    arf_trial_destroy(trial);
+}
+
 static void another_nan_is_wrong(void **state)
 {
     (void)state;
@@ -292,6 +312,7 @@ int main(void)
         TRIAL_TEST(any_split_of_the_team_agrees),
         TRIAL_TEST(ranks_are_counted),
         TRIAL_TEST(one_wrong_bit_is_named),
+        TRIAL_TEST(a_short_call_of_a_long_trial_is_watched),
         TRIAL_TEST(another_nan_is_wrong),
         TRIAL_TEST(adversarial_data_are_what_they_claim),
         TRIAL_TEST(most_norms_are_finite),
