@@ -80,11 +80,11 @@ static const int bt_reductions[ARF_PATTERNS][5] = {
 /*
  * Calls of many tokens want blocks that leave room for others on a multiprocessor. Measured,
  * allreduce, us: LL in one kernel with a row in one block of 384 threads 6.7 instead of 7.9 at 8
- * tokens and 9.6 instead of 13.7 at 16; BT by whole tokens with 384 norm threads and 4 packs a
- * publishing thread 10.9 instead of 11.3 at 32, 18.5 instead of 20.6 at 64, 532 instead of 661 at
- * 2048, but 8.7 instead of 7.1 at 16. BT finalize with 384 norm threads: 18.0 instead of 19.9 at
- * 32, 993 instead of 1120 at 2048. The rule for other shapes: 384 is half the packs of that row,
- * two a thread; 512 at most, since LL's single kernel takes 80 registers a thread.
+ * tokens and 9.6 instead of 13.7 at 16; BT by slices with 384 norm threads and 128 reducing
+ * ones 9.5 instead of 11.3 at 32, 16.8 instead of 20.6 at 64, 539 instead of 661 at 2048. BT
+ * finalize with 384 norm threads: 18.0 instead of 19.9 at 32, 993 instead of 1120 at 2048. The rule
+ * for other shapes, which held at H=5120, 7168 and 8192: 384 is half the packs of that row, two a
+ * thread; 512 at most, since LL's single kernel takes 80 registers a thread.
  *
  * LL finalize: blocks that wait must not take room from those that gather (seed_ll).
  */
@@ -100,12 +100,14 @@ static void want_many(seeding *at)
         set(at, "collect_lanes", 1);
         set(at, "collect_cluster", 1);
     } else {
+        const bool gathers = at->pattern == ARF_FINALIZE;
+        const bool divides = at->packs % at->problem->shape.tp_size == 0;
         set(at, "kernels", 3);
-        set(at, "owner", 0);
-        set(at, "threads", 128);
-        set(at, "reduction_threads", warps_for(at->packs, bt_reductions[at->pattern][0]));
+        set(at, "rms_cluster", 1);
+        set(at, "owner", !gathers && divides);
+        set(at, "threads", gathers ? 128 : 256);
+        set(at, "reduction_threads", 128);
         set(at, "rms_threads", threads);
-        set(at, "vectors_per_thread", 4); /* allreduce alone publishes whole packs */
     }
 }
 
@@ -213,7 +215,7 @@ static void seed_bt_single(seeding *at)
 {
     const struct {
         int parts, blocks; /* a block's threads are the packs over `parts` */
-    } shapes[] = {{2, 1}, {2, 2}, {3, 3}, {6, 6}, {8, 8}};
+    } shapes[] = {{2, 1}, {2, 2}, {3, 1}, {3, 3}, {6, 6}, {8, 8}};
     arf_plan three = at->plan;
     set(at, "kernels", 1);
     prefetch(at, true);
@@ -239,11 +241,14 @@ static void seed_bt_slices(seeding *at, int norm_threads)
     set(at, "vectors_per_thread", 1);
     set(at, "threads", at->pattern == ARF_ALLREDUCE ? 256 : 128);
     prefetch(at, true);
+    /* Norm threads for 1, 2 and 3 packs: for few tokens, more, and at H=6144 from 64 on (7 % faster
+     * than 2 from 256 on, allreduce; 4 % finalize). */
     for (int release = 1; release >= 0; release--)
-        for (int few = 1; few >= 0; few--) {
+        for (int packs = 1; packs <= 3; packs++) {
             set(at, "release_before_store", release);
-            set(at, "reduction_threads", few ? 32 : 128);
-            set(at, "rms_threads", few ? norm_threads : warps_for((at->packs + 1) / 2, 1024));
+            set(at, "reduction_threads", packs == 1 ? 32 : 128);
+            set(at, "rms_threads",
+                packs == 1 ? norm_threads : warps_for((at->packs + packs - 1) / packs, 1024));
             add(at);
         }
 }
@@ -301,25 +306,36 @@ static void seed_ht_pipeline(seeding *at)
      * Published pipelines: finalize 6 stages, 1 warp, 2 rows; 7, 2, 3 at 16 ranks. Allreduce 2
      * stages, 2 warps (H=8192) or 1, 1 row. {2, 1, 1, 1} is also for rows too large for the others.
      *
-     * Measured, 192 x 4, 8 shards, us at M tokens; stages, warps, groups, rows:
+     * Measured, H=6144, 8 shards, times over the best HT at M tokens; threads x vectors; stages,
+     * warps, groups, rows (the samples beside the profile in profiles/nvidia-h200-shared-gpu):
      *
-     *               M       1     16     64    512    2048    8192
-     *   allreduce 2 4 2 1   9.0    9.2   15.4  105.9   395.2  1553.3
-     *             2 1 1 1   7.6    8.2   14.9  115.6   435.6  1774.3
-     *             2 2 2 1   8.8    9.1   15.2  113.8   440.0  1802.6
-     *   finalize  2 1 1 1  11.6   13.0   33.8  220.6   845.5  3362.4
-     *             6 1 2 2  13.8   14.8   39.0  257.6   997.5  3916.0
+     *                         M      1    16    64   512  2048  8192
+     *   allreduce 384 x 2  4 4 2 1 1.040 1.012 1.000 1.008 1.000 1.000
+     *             384 x 2  2 4 2 1 1.041 1.011 1.025 1.000 1.002 1.003
+     *             192 x 4  2 2 1 1 1.000 1.000 1.006 1.003 1.045 1.036
+     *   finalize  192 x 4  3 1 1 1 1.000 1.000 1.007 1.000 1.000 1.004
+     *             192 x 4  3 2 1 1 1.031 1.000 1.000 1.018 1.006 1.004
+     *             192 x 4  2 1 1 1 1.000 1.043 1.017 1.063 1.055 1.055
      *
-     * and 384 x 2: allreduce 2 2 2 1 with 4 shards 104.3 at 512 and 1622.0 at 8192, finalize 7 2 2
-     * 3 224.6 and 3403.9, 6 1 2 2 236.3 and 3595.5.
+     * At H=5120 and 7168 the same ones lead; at 8192 allreduce by 256 x 4, 4 4 2 1 (512 x 2 takes
+     * 5 % more from 1024 tokens on) and finalize by 6 1 2 1 from 256 tokens on.
      */
     static const struct {
         int stages, warps, groups, rows;
-    } pipelines[ARF_PATTERNS][6] = {
-        [ARF_ALLREDUCE] =
-            {{2, 4, 2, 1}, {2, 1, 1, 1}, {2, 2, 2, 1}, {2, 1, 2, 1}, {4, 2, 2, 1}, {4, 4, 2, 1}},
-        [ARF_FINALIZE] = {
-            {2, 1, 1, 1}, {6, 1, 2, 2}, {7, 2, 2, 3}, {2, 2, 1, 1}, {6, 2, 2, 2}, {4, 1, 2, 2}}};
+    } pipelines[ARF_PATTERNS][7] = {[ARF_ALLREDUCE] = {{4, 4, 2, 1},
+                                                       {2, 4, 2, 1},
+                                                       {2, 2, 1, 1},
+                                                       {2, 1, 1, 1},
+                                                       {2, 2, 2, 1},
+                                                       {2, 1, 2, 1},
+                                                       {4, 2, 2, 1}},
+                                    [ARF_FINALIZE] = {{3, 1, 1, 1},
+                                                      {3, 2, 1, 1},
+                                                      {6, 1, 2, 1},
+                                                      {2, 1, 1, 1},
+                                                      {6, 1, 2, 2},
+                                                      {7, 2, 2, 3},
+                                                      {6, 2, 2, 2}}};
     const int shards[] = {8, 4, at->problem->shape.tp_size, 1};
     for (int p = 0; p < LENGTH(pipelines[0]); p++)
         for (int s = 0; s < LENGTH(shards); s++) {
@@ -343,7 +359,10 @@ static void seed_ht_tile(seeding *at, int packs, int threads)
 
 static void seed_ht(seeding *at)
 {
-    /* Four packs a thread, as the fastest at H=6144 has; then the winners. */
+    /* The fastest tiles of seed_ht_pipeline's shapes: two packs a thread for allreduce, four where
+     * that would be more than 448 threads, and for finalize; then the winners. */
+    if (at->pattern == ARF_ALLREDUCE && at->packs <= 2 * 448 && at->packs / 2 % 32 == 0)
+        seed_ht_tile(at, at->packs, at->packs / 2);
     if (at->packs % 4 == 0 && at->packs / 4 % 32 == 0)
         seed_ht_tile(at, at->packs, at->packs / 4);
     for (int i = 0; i < LENGTH(winners); i++)
@@ -459,7 +478,7 @@ bool arf_first_seed(const arf_problem *problem, arf_pattern pattern, arf_protoco
 int64_t arf_many_from(arf_pattern pattern, arf_protocol protocol)
 {
     if (protocol == ARF_BT)
-        return pattern == ARF_ALLREDUCE ? 32 : 12;
+        return pattern == ARF_ALLREDUCE ? 17 : 12;
     return pattern == ARF_ALLREDUCE ? 8 : 5;
 }
 
