@@ -319,11 +319,11 @@ static arfuse_status stress(skew_team *skew, double until, long most, long *call
 {
     enum { BATCH = 32 };
     gpu_difference first;
-    while (gpu_seconds() < until && *calls < most) {
+    do { /* at least once, however long the set-up took: none would be none wrong */
         ARF_TRY(replay(skew, BATCH, error));
         *calls += BATCH * CALLS;
         ARF_TRY(gpu_differences(&skew->helpers, &first, error));
-    }
+    } while (gpu_seconds() < until && *calls < most);
     return ARFUSE_OK;
 }
 
