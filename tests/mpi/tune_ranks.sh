@@ -14,8 +14,8 @@ two_folders() {
         -n 1 "$tune" "${shape[@]}" --output "$2" --resume >"$work/out" 2>"$work/err" </dev/null
     rc=$?
 }
-every_point() { # five token counts of two patterns
-    [ "$(grep -oE '^\{ "pattern": "[a-z]+", "tokens": [0-9]+' "$1" | sort -u | wc -l)" -eq 10 ]
+every_point() { # five token counts of two patterns, and those between that refining asked for
+    [ "$(grep -oE '^\{ "pattern": "[a-z]+", "tokens": (1|2|4|8|16),' "$1" | sort -u | wc -l)" -eq 10 ]
 }
 run_tune 2 "${shape[@]}" --output "$work/whole"
 check "samples to resume from" [ "$rc" -eq 0 ]
