@@ -78,7 +78,8 @@ import json, sys
 profile = json.load(open(sys.argv[1]))
 routes = profile['routes']['finalize']
 separate = {'max_tokens': 8192, 'finalize': 'separate',
-            'tuning': {'elements_per_thread': 8, 'threads': 128, 'prefetch_group': 10}}
+            'tuning': {'elements_per_thread': 8, 'threads': 128, 'prefetch_group': 10,
+                       'release_before_store': False}}
 profile['routes']['finalize'] = [separate]
 profile['evidence'] = {'method': 'default'}
 json.dump(profile, open(sys.argv[2], 'w'))
