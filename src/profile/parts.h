@@ -19,6 +19,7 @@
 /* ---- reading: `document` is the object that holds the member of that name ----------------------
  */
 
+/* Judged too: what is read after it leans on the versions. */
 arfuse_status arf_read_kernels(const arf_json_value *document, arf_set *set,
                                int version[ARF_PROTOCOLS], char variant[ARF_NAME_TEXT],
                                arf_error *error);
@@ -29,8 +30,9 @@ arfuse_status arf_read_policy(const arf_json_value *document, arf_policy *policy
                               arf_error *error);
 /* Protocol (or "finalize": "separate"), transport, numerics and tuning of an object whose members
  * the caller has checked. A null tuning or knob is read; check_plan judges it. */
-arfuse_status arf_read_plan(const arf_json_value *object, arf_set set, arf_pattern pattern,
-                            arf_plan *plan, arf_error *error);
+arfuse_status arf_read_plan(const arf_json_value *object, arf_set set,
+                            const int version[ARF_PROTOCOLS], arf_pattern pattern, arf_plan *plan,
+                            arf_error *error);
 /* A string that may be absent: then "". */
 arfuse_status arf_read_text(const arf_json_value *object, const char *name,
                             char text[ARF_NAME_TEXT], arf_error *error);
@@ -46,6 +48,10 @@ void arf_choices(const char *(*name)(int index), int count, char *text, size_t s
  */
 
 arfuse_status arf_check_kernels(arf_set set, const int version[ARF_PROTOCOLS], arf_error *error);
+/* A protocol that is used: its tuning means here what it meant to whoever wrote it. What no route
+ * or sample uses may have another version. */
+arfuse_status arf_check_version(arf_set set, const int version[ARF_PROTOCOLS],
+                                arf_protocol protocol, const char *path, arf_error *error);
 arfuse_status arf_check_shape(const arf_shape *shape, bool published, arf_error *error);
 arfuse_status arf_check_device(const arf_device_key *device, const arf_shape *shape, bool published,
                                arf_error *error);

@@ -48,6 +48,21 @@ arfuse_status arf_check_kernels(arf_set set, const int version[ARF_PROTOCOLS], a
     return ARFUSE_OK;
 }
 
+arfuse_status arf_check_version(arf_set set, const int version[ARF_PROTOCOLS],
+                                arf_protocol protocol, const char *path, arf_error *error)
+{
+    const char *name = arf_protocol_name(protocol);
+    int has = version[protocol], needs = arf_protocol_version(set, protocol);
+    if (has == 0)
+        return REFUSE("%s: %s, but $.kernels has no version of it, expected \"%s\": %d", path, name,
+                      name, needs);
+    if (has != needs)
+        return REFUSE("$.kernels.%s: %d, expected %d (the kernels here have version %d of %s's "
+                      "tuning; measure again with arfuse-tune)",
+                      name, has, needs, needs, name);
+    return ARFUSE_OK;
+}
+
 arfuse_status arf_check_shape(const arf_shape *shape, bool published, arf_error *error)
 {
     ARF_TRY(check_range("$.shape.tp_size", shape->tp_size, 1, ARF_MAX_RANKS, error));
@@ -135,9 +150,7 @@ arfuse_status arf_check_plan(const arf_problem *problem, const int version[ARF_P
     if (!table->supported)
         return REFUSE("%s: %s, which kernel set %s does not have for %s", path, protocol,
                       arf_set_name(problem->set), arf_pattern_name(pattern));
-    if (version[plan->protocol] == 0)
-        return REFUSE("%s: %s, but $.kernels has no version of it, expected \"%s\": %d", path,
-                      protocol, protocol, table->version);
+    ARF_TRY(arf_check_version(problem->set, version, plan->protocol, path, error));
     if (plan->protocol == ARF_SEPARATE &&
         (plan->transport != ARF_UNICAST || plan->numerics != ARF_FIXED))
         return REFUSE("%s: a separate finalize with transport or numerics of its own, expected "

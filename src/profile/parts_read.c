@@ -168,7 +168,8 @@ arfuse_status arf_read_kernels(const arf_json_value *document, arf_set *set,
             ARF_TRY(arf_json_integer(&value, 1, INT32_MAX, &number, error));
         version[i] = (int)number;
     }
-    return arf_read_text(&kernels, "variant", variant, error);
+    ARF_TRY(arf_read_text(&kernels, "variant", variant, error));
+    return arf_check_kernels(*set, version, error);
 }
 
 arfuse_status arf_read_shape(const arf_json_value *document, arf_shape *shape, arf_error *error)
@@ -302,8 +303,9 @@ static arfuse_status read_fused(const arf_json_value *object, arf_plan *plan, ar
     return value.node == NULL ? ARFUSE_OK : arf_read_numerics(&value, &plan->numerics, error);
 }
 
-arfuse_status arf_read_plan(const arf_json_value *object, arf_set set, arf_pattern pattern,
-                            arf_plan *plan, arf_error *error)
+arfuse_status arf_read_plan(const arf_json_value *object, arf_set set,
+                            const int version[ARF_PROTOCOLS], arf_pattern pattern, arf_plan *plan,
+                            arf_error *error)
 {
     arf_json_value finalize;
     *plan = (arf_plan){.transport = ARF_UNICAST, .numerics = ARF_FIXED};
@@ -317,5 +319,7 @@ arfuse_status arf_read_plan(const arf_json_value *object, arf_set set, arf_patte
         return arf_fail(error, ARFUSE_PROFILE, "%s: %s, which kernel set %s does not have for %s",
                         object->path, arf_protocol_name(plan->protocol), arf_set_name(set),
                         arf_pattern_name(pattern));
+    /* Before the tuning, whose knobs are those of another version. */
+    ARF_TRY(arf_check_version(set, version, plan->protocol, object->path, error));
     return read_tuning(object, table, plan, error);
 }

@@ -58,7 +58,7 @@ static arfuse_status read_route(const arf_json_value *object, arf_profile *profi
         route->max_tokens = ARF_OPEN_BOUND;
     else
         ARF_TRY(arf_json_integer(&value, 1, ARF_MAX_TOKENS, &route->max_tokens, error));
-    return arf_read_plan(object, profile->set, pattern, &route->plan, error);
+    return arf_read_plan(object, profile->set, profile->version, pattern, &route->plan, error);
 }
 
 static arfuse_status read_routes(const arf_json_value *root, arf_profile *profile, arf_error *error)

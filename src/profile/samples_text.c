@@ -129,7 +129,6 @@ static arfuse_status read_header(const arf_json_value *root, arf_samples_header 
     ARF_TRY(arf_read_text(root, "driver", header->driver, error));
     ARF_TRY(arf_read_text(root, "source_digest", header->source_digest, error));
     ARF_TRY(arf_read_note(root, "library", header->library, error));
-    ARF_TRY(arf_check_kernels(header->set, header->version, error));
     ARF_TRY(arf_check_shape(&header->shape, false, error));
     return arf_check_device(&header->device, &header->shape, false, error);
 }
@@ -196,7 +195,8 @@ static arfuse_status read_then(const arf_json_value *root, const arf_samples_hea
     if (!sample->has_then)
         return ARFUSE_OK;
     ARF_TRY(arf_json_object(&value, members, error));
-    ARF_TRY(arf_read_plan(&value, header->set, ARF_ALLREDUCE, &sample->then, error));
+    ARF_TRY(
+        arf_read_plan(&value, header->set, header->version, ARF_ALLREDUCE, &sample->then, error));
     return arf_check_plan(&problem, header->version, ARF_ALLREDUCE, &sample->then,
                           arf_set_public(header->set), "$.then", error);
 }
@@ -222,7 +222,7 @@ static arfuse_status read_sample(const arf_json_value *root, arf_samples *sample
                         value.path, pattern);
     ARF_TRY(arf_json_member(root, "tokens", &value, error));
     ARF_TRY(arf_json_integer(&value, 1, ARF_MAX_TOKENS, &sample.tokens, error));
-    ARF_TRY(arf_read_plan(root, header->set, sample.pattern, &sample.plan, error));
+    ARF_TRY(arf_read_plan(root, header->set, header->version, sample.pattern, &sample.plan, error));
     /* Imported times of public kernels may come without their launch parameters. */
     ARF_TRY(arf_check_plan(&problem, header->version, sample.pattern, &sample.plan,
                            arf_set_public(header->set), "$", error));

@@ -145,7 +145,9 @@ static arfuse_status searched_profile(const arf_choice_request *request, arf_cho
     char key[512], command[256];
     arf_profile_key_text(&request->key, key, sizeof key);
     command_text(request, command, sizeof command);
-    const char *nearest = found == ARF_FOUND_NEAREST ? path : "none of the same link";
+    /* One that was refused, for its version too, has a warning of its own with the reason. */
+    const char *nearest =
+        found == ARF_FOUND_NEAREST ? path : "none of the same link that can be used";
     arfuse_status status;
     if (request->strict)
         status = arf_fail(error, ARFUSE_PROFILE,

@@ -132,6 +132,7 @@ RULES
     refused '.shape.top_k = 12' "top_k 12"
     refused '.shape.residual = false' "expected those of"
     refused '.policy = "decode"' "samples of policy decode, expected warm as in $dir/small"
+    refused '.kernels.bt = 1' ": \$.kernels.bt: 1, expected 2 (the kernels here have version 2 of bt's tuning; measure again with arfuse-tune)"
     # a header without samples, so that no plan of it is judged
     {
         head -n 1 $whole | jq -c '.kernels = {set: "flashinfer", ll: 1, bt: 1, ht: 1}'

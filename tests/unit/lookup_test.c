@@ -383,6 +383,39 @@ static void corrupt_files_are_one_warning_each(void **state)
     assert_non_null(strstr(warnings, "; skipped\n"));
 }
 
+/* Stores the dense profile with another version of a protocol's tuning. */
+static void store_version(const char *path, const char *now, const char *older)
+{
+    size_t bytes;
+    char *text = fixture_text(GOOD "dense.json", &bytes);
+    char *at = strstr(text, now);
+    assert_non_null(at);
+    assert_int_equal(strlen(now), strlen(older));
+    memcpy(at, older, strlen(older));
+    assert_int_equal(arf_write_file(path, text, bytes, NULL), ARFUSE_OK);
+    free(text);
+}
+
+static void one_of_another_version_is_passed_over_with_the_reason(void **state)
+{
+    (void)state;
+    arf_profile *profile = NULL;
+    char path[512], file[SCRATCH_PATH + 32], wanted[1200];
+    arf_profile_key key = dense_key(8, 6144);
+    snprintf(file, sizeof file, "%s/old.json", root);
+    store_version(file, "\"bt\": 2", "\"bt\": 1");
+    assert_int_equal(find(&key, root, &profile, path), ARF_FOUND_NONE);
+    snprintf(wanted, sizeof wanted,
+             "%s: $.kernels.bt: 1, expected 2 (the kernels here have version 2 of bt's tuning; "
+             "measure again with arfuse-tune); skipped\n",
+             file);
+    assert_string_equal(warnings, wanted);
+    store_version(file, "\"separate\": 2", "\"separate\": 1"); /* which no route of it uses */
+    assert_int_equal(find(&key, root, &profile, path), ARF_FOUND_EXACT);
+    arf_profile_free(profile);
+    assert_int_equal(warned, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -399,6 +432,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(folders_further_down_are_not_searched, make, clean),
         cmocka_unit_test_setup_teardown(the_nearest_shape_of_the_link_is_found, make, clean),
         cmocka_unit_test_setup_teardown(corrupt_files_are_one_warning_each, make, clean),
+        cmocka_unit_test_setup_teardown(one_of_another_version_is_passed_over_with_the_reason, make,
+                                        clean),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -211,7 +211,7 @@ static void an_absent_profile_is_one_warning(void **state)
     const char *line = log.line[0];
     SAYS(line, "no profile for tp_size 4, hidden_size 64, top_k 2");
     SAYS(line, "/nonexistent/profiles:/nonexistent/config/arfuse/profiles:");
-    SAYS(line, "nearest: none of the same link");
+    SAYS(line, "nearest: none of the same link that can be used)");
     SAYS(line, "mpirun -n 4 arfuse-tune --hidden 64 --topk 2 --device host");
     SAYS(line, "default routes of the rules, unmeasured");
     SAYS(explained(workspace, ARFUSE_ALLREDUCE, 1), ", default, from default routes");
