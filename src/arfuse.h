@@ -332,8 +332,10 @@ typedef struct arfuse_call {
  * The tensors of one local rank. Contiguous, 16-byte aligned (weights and indices: their own size);
  * bf16 unless said otherwise. M tokens, hidden size H, top-k K.
  *
- * residual_out may be the same tensor as residual, and norm_out as input; any other overlap is
- * refused. residual, gamma, epsilon and weight_bias must be bit-equal on all ranks.
+ * residual_out may be the same tensor as residual, and norm_out as input; any other overlap of an
+ * output with a tensor of the same rank is refused. Between the ranks of one call overlaps are not
+ * looked for: that no rank's output overlaps another rank's tensors is the caller's duty. residual,
+ * gamma, epsilon and weight_bias must be bit-equal on all ranks.
  */
 typedef struct arfuse_operands {
     size_t struct_size; /* also the distance between the elements of an array of them */
