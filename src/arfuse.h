@@ -501,7 +501,9 @@ ARFUSE_API arfuse_status arfuse_route_counters(const arfuse_workspace *workspace
 /*
  * Writes the token counts of this process's calls, "site,tokens,count" a line, as `arfuse-tune
  * --weights FILE` reads them: routes are then fitted to the engine's own traffic. Exact below 4096
- * tokens, else rounded down by less than 1/64. Call it on one rank.
+ * tokens, else rounded down by less than 1/64. Call it on one rank. A regular file at `path` is
+ * replaced at once, never seen in part; a folder, link, FIFO or device there is refused
+ * (ARFUSE_FAILURE) and stands as it was.
  */
 ARFUSE_API arfuse_status arfuse_write_histogram(const arfuse_workspace *workspace, const char *path,
                                                 arfuse_error *error);

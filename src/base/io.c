@@ -184,14 +184,30 @@ static arfuse_status write_temporary(const char *path, const char *folder, const
     return fail_errno(error, path, "create a file beside it");
 }
 
+static arfuse_status refuse_kind(const char *path, mode_t mode, arfuse_status status,
+                                 arf_error *error)
+{
+    return arf_fail(error, status, "%s: %s, expected the name of a file to write", path,
+                    S_ISDIR(mode)   ? "is a folder"
+                    : S_ISLNK(mode) ? "is a link"
+                                    : "is not a regular file");
+}
+
 arfuse_status arf_may_replace(const char *path, bool *there, arf_error *error)
 {
     struct stat about;
     *there = stat(path, &about) == 0;
     if (!*there || S_ISREG(about.st_mode))
         return ARFUSE_OK;
-    return arf_fail(error, ARFUSE_PROFILE, "%s: %s, expected the name of a file to write", path,
-                    S_ISDIR(about.st_mode) ? "is a folder" : "is not a regular file");
+    return refuse_kind(path, about.st_mode, ARFUSE_PROFILE, error);
+}
+
+arfuse_status arf_plain_or_absent(const char *path, arf_error *error)
+{
+    struct stat about;
+    if (lstat(path, &about) != 0 || S_ISREG(about.st_mode))
+        return ARFUSE_OK;
+    return refuse_kind(path, about.st_mode, ARFUSE_FAILURE, error);
 }
 
 arfuse_status arf_write_file(const char *path, const void *data, size_t bytes, arf_error *error)

@@ -19,11 +19,14 @@ arfuse_status arf_read_file(const char *path, size_t limit, char **text, size_t 
 
 /* ARFUSE_OK where nothing stands at `path`, or a regular file (*there); else it says what does. */
 arfuse_status arf_may_replace(const char *path, bool *there, arf_error *error);
+/* The same with links refused as well, by ARFUSE_FAILURE: /dev/stdout is one, often to a file. */
+arfuse_status arf_plain_or_absent(const char *path, arf_error *error);
 
 /*
  * Replaces (or creates) `path` with exactly these bytes: a temporary file of a unique name in the
  * same folder, written, synced, given the mode that the umask allows, renamed, the folder synced.
- * On failure the old file stands as it was and no temporary is left.
+ * On failure the old file stands as it was and no temporary is left. It replaces what is no regular
+ * file too: ask one of the two above before.
  */
 arfuse_status arf_write_file(const char *path, const void *data, size_t bytes, arf_error *error);
 

@@ -110,6 +110,7 @@ arfuse_status arfuse_write_histogram(const arfuse_workspace *workspace, const ch
     if (workspace == NULL || path == NULL)
         return arf_fail(error, ARFUSE_USAGE, "%s is NULL",
                         workspace == NULL ? "workspace" : "path");
+    ARF_TRY(arf_plain_or_absent(path, error));
     arf_text text = {0};
     arf_text_add(&text, "site,tokens,count\n");
     for (int i = -1; i < workspace->sites.count; i++) {

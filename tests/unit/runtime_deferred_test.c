@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "device/reference.h"
@@ -421,6 +422,39 @@ static void the_histogram_is_what_the_tuner_reads(void **state)
     close_bench(&b, ARFUSE_OK);
 }
 
+/* A rename over a device node, as root, would cost the machine its /dev/null. */
+static void a_histogram_replaces_regular_files_alone(void **state)
+{
+    (void)state;
+    static const char text[] = "site,tokens,count\n";
+    bench b = open_bench(&shape, 4);
+    arf_error error = ARF_ERROR_INIT;
+    struct stat about;
+    char regular[256], path[272];
+    case_write("mine\n", regular);
+    snprintf(path, sizeof path, "%s.other", regular);
+
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(arfuse_write_histogram(b.workspace, path, &error), ARFUSE_FAILURE);
+    assert_non_null(strstr(error.text, ".other: is not a regular file, expected"));
+    assert_true(lstat(path, &about) == 0 && S_ISFIFO(about.st_mode));
+    unlink(path);
+
+    const char *const targets[] = {regular, "nowhere"};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(symlink(targets[i], path), 0);
+        assert_int_equal(arfuse_write_histogram(b.workspace, path, &error), ARFUSE_FAILURE);
+        assert_non_null(strstr(error.text, ".other: is a link, expected"));
+        assert_true(lstat(path, &about) == 0 && S_ISLNK(about.st_mode));
+        unlink(path);
+    }
+    assert_true(stat(regular, &about) == 0 && about.st_size == (off_t)strlen("mine\n"));
+    passes(arfuse_write_histogram(b.workspace, regular, &error), &error);
+    assert_true(stat(regular, &about) == 0 && about.st_size == (off_t)strlen(text));
+    case_remove(regular);
+    close_bench(&b, ARFUSE_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -431,6 +465,7 @@ int main(void)
         cmocka_unit_test(materialising_in_place_works_by_every_route),
         cmocka_unit_test(a_site_that_is_off_declines_and_still_reduces),
         cmocka_unit_test(the_histogram_is_what_the_tuner_reads),
+        cmocka_unit_test(a_histogram_replaces_regular_files_alone),
     };
     return cmocka_run_group_tests_name("runtime_deferred", tests, NULL, NULL);
 }
