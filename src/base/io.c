@@ -20,6 +20,33 @@ static arfuse_status fail_errno(arf_error *error, const char *path, const char *
     return arf_fail(error, ARFUSE_FAILURE, "%s: cannot %s: %s", path, what, strerror(errno));
 }
 
+/* ---- descriptors ------------------------------------------------------------------------- */
+
+arfuse_status arf_hold_standard(arf_error *error)
+{
+    for (int standard = STDIN_FILENO; standard <= STDERR_FILENO; standard++) {
+        if (fcntl(standard, F_GETFD) != -1 || errno != EBADF)
+            continue;
+        /* The lowest closed number is the one that open gives. */
+        if (open("/dev/null", standard == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0)
+            return fail_errno(error, "/dev/null", "open in place of a closed standard stream");
+    }
+    return ARFUSE_OK;
+}
+
+/* In a process that has closed its stderr, a file would get that number, and whatever the process
+ * prints there. Takes the descriptor; -1 as open gives it. */
+static int above_standard(int file)
+{
+    if (file < 0 || file > STDERR_FILENO)
+        return file;
+    int moved = fcntl(file, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    int cause = errno;
+    close(file);
+    errno = cause;
+    return moved;
+}
+
 /* ---- reading ----------------------------------------------------------------------------- */
 
 arfuse_status arf_read_file(const char *path, size_t limit, char **text, size_t *bytes,
@@ -125,8 +152,12 @@ static int create_named(const char *path, char name[PATH_BYTES])
             return -1;
         }
         int file = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (file >= 0 || errno != EEXIST)
-            return file;
+        if (file < 0 && errno == EEXIST)
+            continue;
+        int moved = above_standard(file);
+        if (file >= 0 && moved < 0)
+            unlink(name);
+        return moved;
     }
     return -1;
 }
@@ -159,8 +190,8 @@ static arfuse_status write_temporary(const char *path, const char *folder, const
 {
     name[0] = '\0';
     for (int named = 0; named < 2; named++) {
-        int file =
-            named ? create_named(path, name) : open(folder, O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+        int file = named ? create_named(path, name)
+                         : above_standard(open(folder, O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666));
         if (file < 0 && !named)
             continue;
         if (file < 0)

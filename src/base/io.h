@@ -17,6 +17,13 @@
 arfuse_status arf_read_file(const char *path, size_t limit, char **text, size_t *bytes,
                             arf_error *error);
 
+/*
+ * For the start of a program: /dev/null takes the place of each closed one of stdin, stdout and
+ * stderr, so that no file opened later gets its number and with that what is printed. It is opened
+ * the wrong way round: printing to a closed stream still fails.
+ */
+arfuse_status arf_hold_standard(arf_error *error);
+
 /* ARFUSE_OK where nothing stands at `path`, or a regular file (*there); else it says what does. */
 arfuse_status arf_may_replace(const char *path, bool *there, arf_error *error);
 /* The same with links refused as well, by ARFUSE_FAILURE: /dev/stdout is one, often to a file. */
@@ -26,7 +33,7 @@ arfuse_status arf_plain_or_absent(const char *path, arf_error *error);
  * Replaces (or creates) `path` with exactly these bytes: a temporary file of a unique name in the
  * same folder, written, synced, given the mode that the umask allows, renamed, the folder synced.
  * On failure the old file stands as it was and no temporary is left. It replaces what is no regular
- * file too: ask one of the two above before.
+ * file too: ask one of the two above before. No descriptor below 3 is written to.
  */
 arfuse_status arf_write_file(const char *path, const void *data, size_t bytes, arf_error *error);
 

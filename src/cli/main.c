@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/io.h"
 #include "base/json.h"
 #include "base/nearest.h"
 #include "cli/cli.h"
@@ -184,6 +185,7 @@ static void judge_stdout(void)
 int main(int argc, char **argv)
 {
     choice chosen = {NULL, 0};
+    arf_error error = ARF_ERROR_INIT;
     const struct argp argp = {
         NULL,
         parse_verb,
@@ -196,6 +198,10 @@ int main(int argc, char **argv)
     argp_program_version_hook = print_version;
     if (argc > 0)
         argv[0] = program;
+    if (arf_hold_standard(&error) != ARFUSE_OK) {
+        arf_complain("%s", error.text);
+        return ARFUSE_FAILURE;
+    }
     atexit(judge_stdout);
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &chosen);
     int code = chosen.verb->run(argc - chosen.at, argv + chosen.at);

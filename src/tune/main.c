@@ -2,6 +2,7 @@
 /* arfuse-tune: the order of the stages, and the exit code. */
 #include <stdio.h>
 
+#include "base/io.h"
 #include "tune/compare.h"
 #include "tune/job.h"
 #include "tune/probe.h"
@@ -65,6 +66,8 @@ int main(int argc, char **argv)
     int rank, size;
     arf_group_launcher(&rank, &size);
     arf_voice_set(rank, ARF_NORMAL);
+    if (arf_hold_standard(&error) != ARFUSE_OK)
+        arf_group_leave_early(error.status, error.text);
     if (arf_options_parse(argc, argv, &options, &error) != ARFUSE_OK)
         arf_group_leave_early(error.status, error.text);
     if (options.task == ARF_TASK_HELP || options.task == ARF_TASK_VERSION)

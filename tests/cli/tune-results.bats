@@ -155,3 +155,38 @@ END
     run -0 --separate-stderr "${any[@]:0:${#any[@]}-2}" --set unfused.rms_threads=512
     [[ $stderr != *'not fixed'* ]]
 }
+
+@test "a closed standard stream does not become a file of results" {
+    shape=(--hidden 512 --topk 2 --tp 2 --device model:default --tokens 1,16 --verbose)
+    samples=model-model/tp2_h512_k2_bf16.samples.jsonl
+    tune() { "$programs/arfuse-tune" "${shape[@]}" "$@"; }
+    tune --output in <&- >/dev/null 2>&1
+    tune --output err 2>&- >/dev/null
+    code=0
+    tune --output out >&- 2>closed.err || code=$?
+    [ "$code" -eq 1 ] # as any stdout that takes nothing
+    grep -q 'stdout does not take the results' closed.err
+    code=0
+    tune --output all <&- >&- 2>&- || code=$?
+    [ "$code" -eq 1 ]
+    for output in in err out all; do
+        "$programs/arfuse-profile" fit $output/$samples >/dev/null
+        [ -z "$(grep -v '^{' $output/$samples)" ]
+    done
+}
+
+@test "arfuse-profile with a closed stdout or stderr" {
+    samples=csv/model-model/tp2_h512_k2_bf16.samples.jsonl
+    "$programs/arfuse-profile" fit $samples -o closed.json 2>&-
+    "$programs/arfuse-profile" show closed.json >/dev/null
+    code=0
+    "$programs/arfuse-profile" show closed.json >&- 2>closed.err || code=$?
+    [ "$code" -eq 1 ]
+    grep -q 'cannot write to stdout' closed.err
+    ln -s /proc/self/fd/1 link # as /dev/stdout is one
+    code=0
+    "$programs/arfuse-profile" fit $samples -o link >&- 2>closed.err || code=$?
+    [ "$code" -eq 3 ]
+    grep -q 'link: is not a regular file' closed.err
+    [ -L link ]
+}

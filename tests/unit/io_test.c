@@ -213,6 +213,33 @@ static void lines_are_appended_whole(void **state)
     close(file);
 }
 
+static void judge_descriptor(int signal)
+{
+    (void)signal;
+    _exit(fcntl(STDERR_FILENO, F_GETFD) == -1 ? 0 : 1);
+}
+
+/* Where a process has closed its stderr, what it prints there must not come into a file of ours.
+ * The signal of a file too large comes while the file is being written. */
+static void a_file_takes_no_closed_stream(void **state)
+{
+    (void)state;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct rlimit little = {10, 10};
+        signal(SIGXFSZ, judge_descriptor);
+        close(STDERR_FILENO);
+        if (setrlimit(RLIMIT_FSIZE, &little) == 0)
+            arf_write_file(path, "more than ten bytes", 19, NULL);
+        _exit(2); /* no signal came */
+    }
+    int code;
+    assert_int_equal(waitpid(child, &code, 0), child);
+    assert_true(WIFEXITED(code));
+    assert_int_equal(WEXITSTATUS(code), 0);
+}
+
 static void folders_are_made_with_their_parents(void **state)
 {
     (void)state;
@@ -253,6 +280,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(reading_is_bounded_and_plain, make, clean),
         cmocka_unit_test_setup_teardown(failures_leave_everything_as_it_was, make, clean),
         cmocka_unit_test_setup_teardown(writers_do_not_disturb_each_other, make, clean),
+        cmocka_unit_test_setup_teardown(a_file_takes_no_closed_stream, make, clean),
         cmocka_unit_test_setup_teardown(lines_are_appended_whole, make, clean),
         cmocka_unit_test_setup_teardown(folders_are_made_with_their_parents, make, clean),
         cmocka_unit_test(paths_are_joined_or_refused),
