@@ -17,6 +17,7 @@
 #include "profile/read.h"
 #include "profile/write.h"
 #include "rules/candidates.h"
+#include "rules/knobs.h"
 
 static const arf_problem problem = {
     .set = ARF_SET_ARFUSE, .shape = {8, 6144, 10, ARF_ON, ARF_ON, ARF_ON}, .sm_count = 148};
@@ -33,7 +34,7 @@ static arf_samples *empty(void)
     header.set = problem.set;
     header.shape = problem.shape;
     for (int protocol = 0; protocol < ARF_PROTOCOLS; protocol++)
-        header.version[protocol] = 1;
+        header.version[protocol] = arf_protocol_version(problem.set, (arf_protocol)protocol);
     strcpy(header.device.name, "model");
     header.device.sm_count = problem.sm_count;
     header.device.link = ARF_LINK_MODEL;
