@@ -207,7 +207,7 @@ static void seed_ll(seeding *at)
 /*
  * One kernel: rows in 1 to 8 blocks, a pack or two a thread, whole tokens or slices. Measured, us,
  * slices, blocks of 384 threads, one and two a row, beside the best of three kernels:
- * allreduce 5.0, 4.6 and 4.8 at 1 token, 5.4, 5.0 and 5.2 at 4, 5.5, 5.3 and 5.5 at 8, 5.7, 6.9
+ * allreduce 5.0, 4.6 and 4.8 at 1 token, 5.4, 5.0 and 5.2 at 4, 5.5, 5.3 and 5.6 at 8, 5.7, 6.9
  * and 6.0 at 10, 8.9, 9.6 and 9.1 at 24; finalize (K=10) 7.4, 6.3 and 6.4 at 4, 7.7, 6.8 and 7.1 at
  * 8, 7.9, 9.5 and 7.7 at 10, 13.4, 13.5 and 12.1 at 24.
  */
@@ -318,7 +318,7 @@ static void seed_ht_pipeline(seeding *at)
      *             192 x 4  2 1 1 1 1.000 1.043 1.017 1.063 1.055 1.055
      *
      * At H=5120 and 7168 the same ones lead; at 8192 allreduce by 256 x 4, 4 4 2 1 (512 x 2 takes
-     * 5 % more from 1024 tokens on) and finalize by 6 1 2 1 from 256 tokens on.
+     * 3 to 6 % more from 1024 tokens on) and finalize by 6 1 2 1 from 256 tokens on.
      */
     static const struct {
         int stages, warps, groups, rows;
